@@ -75,6 +75,7 @@ class Outcome:
                  None: runs until it is stopped (a server such as sshd).
     reason:      of the terminated state when it is not Completed (exit 0) or Error: OOMKilled, StartError, ContainerCannotRun …
     termination_message: what the program wrote to its termination message file.
+    evicted:     not empty: the kubelet ends the whole pod with this message, status.reason Evicted and condition DisruptionTarget.
     """
 
     lines: Iterable[LogLine]
@@ -82,6 +83,7 @@ class Outcome:
     duration_s: t.Optional[float] = 0.0
     reason: str = ""
     termination_message: str = ""
+    evicted: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
