@@ -1,0 +1,174 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Compares log vectors with what the library says.
+
+A vector is a log (or several) with a C(NAME.expected.yaml) beside it:
+
+    input:  {file: NAME.log, files: [..], exit_code: 0, ...}   what the caller knows; all of it becomes the context
+    kind:   a key of VECTOR_KINDS
+    ...     every other key is compared, except the prose ones
+
+A table is a file C(v0N-*.yaml) with C(cases); each row holds the input of one function and what it must return.
+
+Values are compared as subsets: the library may say more than the vector, never less or something else. Numbers
+agree when they differ by less than half a unit of the last digit the vector prints (at least three decimals).
+A key that the library does not know fails the vector.
+"""
+
+from __future__ import annotations
+
+import os
+import typing as t
+from pathlib import Path
+
+import yaml
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import measurement
+
+HERE = Path(__file__).parent
+DEFAULT_CASES = [HERE / "cases" / name for name in ("logs", "real-h200", "real-h200x2")]
+
+# kind of a vector -> kind of measurement
+VECTOR_KINDS: dict[str, str] = {
+    "nccl_tests_text": "nccl",
+    "nccl_tests_json": "nccl",
+    "dcgm_diag": "dcgm",
+    "training_log": "training",
+    "goodput": "goodput",
+}
+PROSE = {"reason", "note", "about"}
+PROSE_OF_KIND: dict[str, set[str]] = {"training_log": {"profile"}}
+
+
+def case_directories() -> list[Path]:
+    """Directories named by READINESS_CASES, else the copies beside this file."""
+    named = os.environ.get("READINESS_CASES", "")
+    return [Path(item) for item in named.split(":") if item] or DEFAULT_CASES
+
+
+def find_vectors() -> list[Path]:
+    """Every C(*.expected.yaml) of the case directories."""
+    return [path for directory in case_directories() for path in sorted(directory.glob("*.expected.yaml"))]
+
+
+def find_tables() -> list[tuple[Path, int]]:
+    """(table, row number) for every row of every v0* table."""
+    rows = []
+    for directory in case_directories():
+        for path in sorted(directory.glob("v[0-9]*.yaml")):
+            if not path.name.endswith(".expected.yaml"):
+                rows += [(path, number) for number in range(len(load(path)["cases"]))]
+    return rows
+
+
+def load(path: Path) -> t.Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def run_vector(path: Path) -> list[str]:
+    """Differences between the vector and the library; empty when they agree."""
+    vector = load(path)
+    kind = vector["kind"]
+    if kind not in VECTOR_KINDS:
+        return [f"kind: the runner does not know {kind!r}"]
+    given = dict(vector["input"])
+    names = given.pop("files", None) or [given["file"]]
+    given.pop("file", None)
+    said = measurement.measure(VECTOR_KINDS[kind], [str(path.parent / name) for name in names], given)
+    prose = PROSE | PROSE_OF_KIND.get(kind, set())
+    expected = {key: value for key, value in vector.items() if key not in prose | {"input", "kind"}}
+    return list(differences(expected, said))
+
+
+def differences(expected: t.Any, actual: t.Any, where: str = "") -> t.Iterator[str]:
+    """Every place where C(actual) lacks or contradicts C(expected)."""
+    if isinstance(expected, dict):
+        if not isinstance(actual, dict):
+            yield f"{where}: expected a mapping, got {actual!r}"
+            return
+        for key, value in expected.items():
+            if key in PROSE:
+                continue
+            if key not in actual:
+                yield f"{where}.{key}: expected {value!r}, the library says nothing"
+            else:
+                yield from differences(value, actual[key], f"{where}.{key}")
+    elif isinstance(expected, list):
+        if not isinstance(actual, (list, tuple)) or len(actual) != len(expected):
+            yield f"{where}: expected {expected!r}, got {actual!r}"
+            return
+        for index, (one, other) in enumerate(zip(expected, actual, strict=True)):
+            yield from differences(one, other, f"{where}[{index}]")
+    elif not same(expected, actual):
+        yield f"{where}: expected {expected!r}, got {actual!r}"
+
+
+def same(expected: t.Any, actual: t.Any) -> bool:
+    """Equality of two scalars, numbers within the printed precision."""
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, float) and isinstance(actual, (int, float)):
+        return abs(expected - actual) <= half_unit(expected)
+    return bool(expected == actual)
+
+
+def half_unit(number: float) -> float:
+    """Half a unit of the last decimal of a printed number, at least three decimals deep."""
+    digits = len(repr(number).partition(".")[2]) if "e" not in repr(number) else 3
+    return 0.5 * 10.0 ** -max(3, digits) + 1e-12 * abs(number)
+
+
+def run_row(path: Path, number: int) -> list[str]:
+    """Differences between one row of a table and the library."""
+    row = load(path)["cases"][number]
+    answer = TABLES.get(path.name.partition("-")[0])
+    if answer is None:
+        return [f"the runner does not know the table {path.name}"]
+    given, expected = answer(row)
+    if not expected:
+        return ["the row has nothing to compare"]
+    return list(differences(expected, given))
+
+
+def _without(row: dict[str, t.Any], *keys: str) -> dict[str, t.Any]:
+    return {key: value for key, value in row.items() if key not in keys}
+
+
+def _prefix_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import cleaning
+
+    return cleaning.strip_prefix(row["line"]), _without(row, "line")
+
+
+def _table_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import nccl_rows
+
+    return nccl_rows.describe_row(row["row"]), _without(row, "row")
+
+
+def _transport_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import transport
+
+    return transport.classify_line(row["line"]), _without(row, "line")
+
+
+def _factor_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import collectives
+
+    if "check" in row:
+        words = row["check"].split()
+        values = dict(word.split("=") for word in words[1:])
+        algbw = collectives.algorithm_bandwidth(int(values["size"]), float(values["time_us"]))
+        busbw = algbw * collectives.factor(words[0], int(values["n"]))
+        return {"algbw": round(algbw, 2), "busbw": round(busbw, 2)}, _without(row, "check")
+    said = {"collective": row["collective"], "n": row["n"], "factor": round(collectives.factor(row["collective"], row["n"]), 6)}
+    return said, row
+
+
+# first part of a table's file name -> function(row) that returns (what the library says, what the row expects)
+TABLES: dict[str, t.Callable[[dict[str, t.Any]], tuple[t.Any, t.Any]]] = {
+    "v01": _prefix_row,
+    "v02": _table_row,
+    "v03": _transport_row,
+    "v04": _factor_row,
+}

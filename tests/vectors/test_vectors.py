@@ -1,0 +1,35 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""One test per log vector and per table row: see runner.py. READINESS_CASES names other directories."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import runner
+
+
+@pytest.mark.parametrize("path", runner.find_vectors(), ids=lambda path: f"{path.parent.name}/{path.name.removesuffix('.expected.yaml')}")
+def test_vector(path: Path) -> None:
+    """A log whose number is read wrong condemns a healthy node or passes a broken one."""
+    assert runner.run_vector(path) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "number"), runner.find_tables(), ids=[f"{path.name.partition('-')[0]}-{number:02d}" for path, number in runner.find_tables()]
+)
+def test_table_row(path: Path, number: int) -> None:
+    """Each line or row of the case tables is read as the table says."""
+    assert runner.run_row(path, number) == []
+
+
+def test_there_are_vectors() -> None:
+    """A wrong READINESS_CASES must not pass by checking nothing."""
+    missing = [str(path) for path in runner.case_directories() if not path.is_dir()]
+    assert missing == []
+    assert runner.find_vectors() or runner.find_tables()
