@@ -50,9 +50,7 @@ class ClusterError(ReadinessError):
     status: the HTTP status, or None when there was no answer.
     """
 
-    def __init__(
-        self, message: str, *, place: str = "", hint: str = "", status: t.Optional[int] = None, api_reason: str = ""
-    ) -> None:
+    def __init__(self, message: str, *, place: str = "", hint: str = "", status: t.Optional[int] = None, api_reason: str = "") -> None:
         super().__init__(message, place=place, hint=hint)
         self.status = status
         self.api_reason = api_reason

@@ -1,0 +1,72 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""Which nodes are tested together, at each test scale.
+
+Nodes are snapshot rows (docs/data_shapes.md). The same nodes always give the same groups. Every node handed in ends in
+exactly one group or in the list of untested nodes with a reason: nothing is dropped in silence.
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter
+
+from .._common.errors import InputError
+
+Node = dict[str, t.Any]
+Grouping = tuple[list[dict[str, t.Any]], list[dict[str, str]]]
+
+# Preference for the rack when no topology key was given: NVLink partition first, since it is the fastest shared part.
+DOMAIN_ORDER = ("clique", "rack", "block")
+
+
+def domain_of(node: Node, topology_key: t.Optional[str], kind: t.Optional[str]) -> t.Optional[str]:
+    """The topology domain of a node: the label the user named, else the domain kind chosen for the whole set."""
+    if topology_key is not None:
+        return node.get("labels", {}).get(topology_key) or (node["name"] if topology_key == "kubernetes.io/hostname" else None)
+    return node["domains"].get(kind) if kind else None
+
+
+def choose_domain_kind(nodes: t.Sequence[Node]) -> t.Optional[str]:
+    """The first kind of domain that every node carries, else the one most nodes carry, else None."""
+    counts = Counter(kind for kind in DOMAIN_ORDER for node in nodes if node["domains"].get(kind))
+    for kind in DOMAIN_ORDER:
+        if nodes and counts[kind] == len(nodes):
+            return kind
+    best = max(DOMAIN_ORDER, key=lambda kind: counts[kind])
+    return best if counts[best] else None
+
+
+def group_nodes(nodes: t.Sequence[Node], test_scale: str, topology_key: t.Optional[str] = None) -> Grouping:
+    """Groups of one category and the nodes that no group could take.
+
+    intra-node: one group per node. intra-rack: one group per domain (a domain of one node is tested alone, since its
+    fabric inside the node is what it has). full-scale: one group of all. diagnose: as full-scale; the planner takes it from there.
+    """
+    ordered = sorted(nodes, key=lambda node: node["name"])
+    if not ordered:
+        return [], []
+    kind = None if topology_key is not None else choose_domain_kind(ordered)
+    if test_scale == "intra-node":
+        return [_group(index, [node], domain_of(node, topology_key, kind)) for index, node in enumerate(ordered, 1)], []
+    if test_scale in ("full-scale", "diagnose"):
+        domains = {domain_of(node, topology_key, kind) for node in ordered}
+        return [_group(1, ordered, domains.pop() if len(domains) == 1 else None)], []
+    if test_scale != "intra-rack":
+        raise InputError(f"unknown test scale {test_scale!r}", place="test_scale")
+    members: dict[str, list[Node]] = {}
+    untested = []
+    for node in ordered:
+        domain = domain_of(node, topology_key, kind)
+        if domain is None:
+            what = f"label {topology_key!r}" if topology_key else "rack or clique label"
+            message = f"the node has no {what}, so its rack is unknown; set topology_key to a label it carries"
+            untested.append({"node": node["name"], "reason": "Untested", "message": message})
+            continue
+        members.setdefault(domain, []).append(node)
+    return [_group(index, members[domain], domain) for index, domain in enumerate(sorted(members), 1)], untested
+
+
+def _group(index: int, nodes: t.Sequence[Node], domain: t.Optional[str]) -> dict[str, t.Any]:
+    return {"name": f"g{index:03d}", "nodes": [node["name"] for node in nodes], "domain": domain}

@@ -1,0 +1,178 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""The certification spec: what a user asks for, checked and completed with defaults.
+
+Shape: docs/data_shapes.md, section spec. Nothing here touches the cluster, so every mistake is told before it costs anything.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+
+from .._common.checks import known_keys, list_of, of_type, one_of, text, truth, whole_number
+from .._common.errors import InputError
+
+TEST_SCALES = ("intra-node", "intra-rack", "full-scale", "diagnose")
+LABEL_KEY = r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+
+SPEC_KEYS = (
+    "name",
+    "target",
+    "topology_key",
+    "categories",
+    "options",
+    "criteria",
+    "thresholds",
+    "allow_no_criteria",
+    "bounds",
+    "workload",
+    "isolate",
+    "node_health",
+)
+CATEGORY_KEYS = ("test", "test_scale", "options", "criteria", "thresholds", "isolate", "workload", "expect_transport")
+WORKLOAD_KEYS = ("namespace", "image", "image_registries", "image_pull_secrets", "env", "service_account", "tolerations", "ssh_port",
+                 "gpus_per_node", "nic_resource", "nics_per_node", "rdma_device_access")  # fmt: skip
+TARGET_KEYS = ("node_selector", "match_expressions", "node_names", "include_cordoned", "gpu")
+
+# One place for every bound: (default, minimum). Seconds where the name says so.
+BOUNDS: dict[str, tuple[t.Optional[int], int]] = {
+    "max_concurrent": (32, 1),  # groups in flight; a first run on a big cluster must not start everything at once
+    "max_nodes": (None, 1),
+    "deadline_s": (14400, 1),
+    "attempt_timeout_s": (None, 1),  # None: the test's own
+    "queue_timeout_s": (900, 1),
+    "start_grace_s": (30, 0),  # how long an image pull or a device refusal may last before it is the reason
+    "retries": (1, 0),
+}
+
+
+def default_bounds() -> dict[str, t.Optional[int]]:
+    """The bounds of a spec that names none."""
+    return {name: default for name, (default, _minimum) in BOUNDS.items()}
+
+
+def parse_spec(raw: t.Any, place: str = "certification") -> dict[str, t.Any]:
+    """The spec with every key present. Raises InputError naming the key path."""
+    spec = known_keys(raw, SPEC_KEYS, place)
+    shared_options = of_type(spec.get("options") or {}, dict, f"{place}.options")
+    shared_criteria = _expressions(spec.get("criteria") or [], f"{place}.criteria")
+    shared_thresholds = _thresholds(spec.get("thresholds") or {}, f"{place}.thresholds")
+    shared_workload = _workload(spec.get("workload") or {}, f"{place}.workload")
+    isolate = one_of(spec.get("isolate", "auto"), ("auto", "never"), "value", f"{place}.isolate")
+    categories = of_type(spec.get("categories"), list, f"{place}.categories") if "categories" in spec else []
+    if not categories:
+        raise InputError(
+            "no categories: there is nothing to test", place=f"{place}.categories",
+            hint="List at least one, for example {test: communication/nccl-all-reduce, test_scale: intra-node}",
+        )  # fmt: skip
+    parsed = []
+    for index, entry in enumerate(categories):
+        where = f"{place}.categories[{index}]"
+        category = known_keys(entry, CATEGORY_KEYS, where)
+        parsed.append(
+            {
+                "test": text(category.get("test", ""), f"{where}.test"),
+                "test_scale": one_of(category.get("test_scale", "full-scale"), TEST_SCALES, "test scale", f"{where}.test_scale"),
+                "options": {**copy.deepcopy(shared_options), **of_type(category.get("options") or {}, dict, f"{where}.options")},
+                "criteria": _expressions(category["criteria"], f"{where}.criteria") if "criteria" in category else list(shared_criteria),
+                "thresholds": _thresholds(category["thresholds"], f"{where}.thresholds")
+                if "thresholds" in category
+                else dict(shared_thresholds),
+                "isolate": one_of(category.get("isolate", isolate), ("auto", "never"), "value", f"{where}.isolate"),
+                "expect_transport": category.get("expect_transport"),
+                "workload": {**shared_workload, **_workload(category.get("workload") or {}, f"{where}.workload")},
+            }
+        )
+    topology_key = spec.get("topology_key")
+    if topology_key is not None:
+        text(
+            topology_key,
+            f"{place}.topology_key",
+            pattern=LABEL_KEY,
+            hint="It must be a node label key, such as topology.kubernetes.io/rack",
+        )
+    health = spec.get("node_health")
+    return {
+        "name": text(spec.get("name", "certification"), f"{place}.name"),
+        "target": _target(spec.get("target") or {}, f"{place}.target"),
+        "topology_key": topology_key,
+        "categories": parsed,
+        "allow_no_criteria": truth(spec.get("allow_no_criteria", False), f"{place}.allow_no_criteria"),
+        "bounds": _bounds(spec.get("bounds") or {}, f"{place}.bounds"),
+        "node_health": None if health is None else text(health, f"{place}.node_health"),
+    }
+
+
+def _expressions(value: t.Any, place: str) -> list[str]:
+    if isinstance(value, str):
+        value = [value]
+    return list_of(value, place, lambda item, where: text(item, where))
+
+
+def _thresholds(value: t.Any, place: str) -> dict[str, str]:
+    mapping = of_type(value, dict, place)
+    return {str(key): text(item, f"{place}.{key}") for key, item in mapping.items()}
+
+
+def _target(raw: t.Any, place: str) -> dict[str, t.Any]:
+    target = known_keys(raw, TARGET_KEYS, place)
+    selector = of_type(target.get("node_selector") or {}, dict, f"{place}.node_selector")
+    expressions = []
+    for index, item in enumerate(of_type(target.get("match_expressions") or [], list, f"{place}.match_expressions")):
+        where = f"{place}.match_expressions[{index}]"
+        entry = known_keys(item, ("key", "operator", "values"), where)
+        operator = one_of(entry.get("operator"), ("In", "NotIn", "Exists", "DoesNotExist"), "operator", f"{where}.operator")
+        values = list_of(entry.get("values") or [], f"{where}.values", lambda value, spot: of_type(value, str, spot))
+        if operator in ("In", "NotIn") and not values:
+            raise InputError(f"operator {operator} needs values", place=f"{where}.values")
+        expressions.append({"key": text(entry.get("key", ""), f"{where}.key"), "operator": operator, "values": values})
+    gpu = target.get("gpu")
+    return {
+        "node_selector": {str(key): of_type(value, str, f"{place}.node_selector.{key}") for key, value in selector.items()},
+        "match_expressions": expressions,
+        "node_names": list_of(target.get("node_names") or [], f"{place}.node_names", lambda value, spot: text(value, spot)),
+        "include_cordoned": truth(target.get("include_cordoned", False), f"{place}.include_cordoned"),
+        "gpu": None if gpu is None else text(gpu, f"{place}.gpu"),
+    }
+
+
+def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
+    """How pods are made: only the keys that were given, so that a category overrides just what it names."""
+    given = known_keys(raw, WORKLOAD_KEYS, place)
+    result: dict[str, t.Any] = {}
+    for key, value in given.items():
+        where = f"{place}.{key}"
+        if key in ("namespace", "image", "service_account", "nic_resource"):
+            result[key] = text(value, where)
+        elif key in ("ssh_port", "gpus_per_node"):
+            result[key] = whole_number(value, where, minimum=1, maximum=65535)
+        elif key == "nics_per_node":
+            result[key] = whole_number(value, where)
+        elif key == "rdma_device_access":
+            result[key] = one_of(value, ("device_plugin", "host_path"), "value", where)
+        elif key == "image_registries":
+            result[key] = {str(name): text(host, f"{where}.{name}") for name, host in of_type(value, dict, where).items()}
+        elif key == "image_pull_secrets":
+            result[key] = list_of(value, where, lambda item, spot: text(item, spot))
+        elif key == "env":
+            result[key] = [
+                {"name": text(item.get("name", ""), f"{where}[{index}].name"), "value": str(item.get("value", ""))}
+                for index, item in enumerate(of_type(value, list, where))
+                if known_keys(item, ("name", "value"), f"{where}[{index}]") is not None
+            ]
+        else:
+            result[key] = list_of(value, where, lambda item, spot: of_type(item, dict, spot))
+    return result
+
+
+def _bounds(raw: t.Any, place: str) -> dict[str, t.Optional[int]]:
+    given = known_keys(raw, BOUNDS, place)
+    result = default_bounds()
+    for name, value in given.items():
+        default, minimum = BOUNDS[name]
+        if value is None and default is None:
+            continue
+        result[name] = whole_number(value, f"{place}.{name}", minimum=minimum)
+    return result

@@ -1,0 +1,236 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""One execution of a workload, and the rules by which it ends: time and facts come in, a decision goes out. No I/O.
+
+States: creating → waiting → running → collecting → deleting → done. Every way out of waiting and running is a Decision.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing as t
+
+from .._workload.mpi_script import SETUP_ERROR, SETUP_EXIT_CODE
+from .facts import Facts, lost
+
+# Waiting reasons of a container that no patience mends.
+HOPELESS_WAITING = {"InvalidImageName": "ImagePull", "ErrImageNeverPull": "ImagePull"}
+# Those that may mend themselves within the grace time.
+STUBBORN_WAITING = {
+    "ErrImagePull": "ImagePull",
+    "ImagePullBackOff": "ImagePull",
+    "ImageInspectError": "ImagePull",
+    "RegistryUnavailable": "ImagePull",
+    "CreateContainerConfigError": "SetupError",
+    "CreateContainerError": "SetupError",
+    "RunContainerError": "SetupError",
+}
+# Status reasons of a pod that a kubelet refused or ended. Prefix match: kubelets say OutOfcpu, OutOfnvidia.com/gpu, …
+POD_REASONS = (
+    ("UnexpectedAdmissionError", "DeviceRejected"),
+    ("OutOf", "DeviceRejected"),
+    ("Evicted", "Evicted"),
+    ("Preempt", "Evicted"),
+    ("NodeLost", "NodeLost"),
+    ("NodeShutdown", "NodeLost"),
+    ("Shutdown", "NodeLost"),
+    ("NodeAffinity", "SetupError"),
+)
+KILLED = (137, 143)  # KILL, TERM: what other pods of a group show when one of them has failed
+
+
+@dataclasses.dataclass
+class Decision:
+    """How an attempt ended. reason is None where only the log can tell; nodes are those the cause names."""
+
+    outcome: str  # succeeded | failed | timed_out | not_started | cancelled
+    reason: t.Optional[str] = None
+    message: str = ""
+    nodes: list[str] = dataclasses.field(default_factory=list)
+    exit_code: t.Optional[int] = None
+
+
+@dataclasses.dataclass
+class Attempt:
+    """The record of one attempt while it lives. Times are seconds of the engine's clock; None: not yet."""
+
+    group: str
+    nodes: list[str]
+    number: int
+    name: str
+    state: str = "creating"
+    uid: t.Optional[str] = None
+    created_at: float = 0.0
+    started_at: t.Optional[float] = None
+    finished_at: t.Optional[float] = None
+    queued: bool = False
+    job: t.Optional[Facts] = None
+    pods: dict[str, Facts] = dataclasses.field(default_factory=dict)
+    trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)
+    health: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
+    events: list[str] = dataclasses.field(default_factory=list)
+    logs: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
+    decision: t.Optional[Decision] = None
+
+    def launcher(self) -> t.Optional[Facts]:
+        """The pod whose end decides: index 0."""
+        return next((pod for pod in self.pods.values() if pod["index"] == 0), None)
+
+
+def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
+    """The decision that the facts allow now, or None while the attempt goes on.
+
+    bounds: attempt_timeout_s, queue_timeout_s, start_grace_s. nodes: node facts by name, only consulted for members.
+    """
+    return (
+        _launcher_ended(attempt)
+        or _node_trouble(attempt, nodes)
+        or _pod_refused(attempt)
+        or _job_ended(attempt)
+        or _cannot_start(attempt, now, bounds)
+        or _out_of_time(attempt, now, bounds)
+    )
+
+
+def all_running(attempt: Attempt) -> bool:
+    """Whether every pod of the group runs (or has run): from here the attempt's clock counts."""
+    alive = [pod for pod in attempt.pods.values() if pod["running"] or pod["terminated"]]
+    return len(alive) >= len(attempt.nodes)
+
+
+def _launcher_ended(attempt: Attempt) -> t.Optional[Decision]:
+    launcher = attempt.launcher()
+    end = launcher and launcher["terminated"]
+    if not launcher or not end:
+        return None
+    code = end["exit_code"]
+    if code == 0:
+        return Decision("succeeded", exit_code=0)
+    if end["reason"] == "OOMKilled":
+        return Decision("failed", "OOMKilled", _out_of_memory(launcher), _named(launcher), code)
+    if launcher["reason"] or launcher["disruption"]:
+        refused = _refusal(launcher)
+        if refused:
+            return refused
+    culprit = _first_failed(attempt)
+    if code in KILLED and culprit and culprit is not launcher:
+        return _failed_pod(culprit)
+    return Decision("failed", _setup_reason(end), end["message"] or f"the launcher ended with exit code {code}", [], code)
+
+
+def _node_trouble(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
+    if attempt.health:
+        named = [item["node"] for item in attempt.health]
+        return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
+    gone = {name: why for name in attempt.nodes if nodes and (why := lost(nodes.get(name)))}
+    if gone:
+        text = "; ".join(f"{name} was lost during the test ({why})" for name, why in sorted(gone.items()))
+        return Decision("failed" if attempt.started_at is not None else "not_started", "NodeLost", text, sorted(gone))
+    return None
+
+
+def _pod_refused(attempt: Attempt) -> t.Optional[Decision]:
+    for pod in _by_index(attempt):
+        refused = _refusal(pod)
+        if refused:
+            return refused
+    return None
+
+
+def _refusal(pod: Facts) -> t.Optional[Decision]:
+    text = pod["message"] or ""
+    if pod["disruption"] and (pod["phase"] == "Failed" or pod["deleting"]):
+        reason = "NodeLost" if pod["disruption"]["reason"] == "DeletionByTaintManager" else "Evicted"
+        return Decision("failed", reason, f"{pod['name']}: {pod['disruption']['reason']}: {pod['disruption']['message']}", _named(pod))
+    for prefix, reason in POD_REASONS:
+        if (pod["reason"] or "").startswith(prefix):
+            return Decision("not_started" if pod["terminated"] is None else "failed", reason, f"{pod['reason']}: {text}", _named(pod))
+    return None
+
+
+def _job_ended(attempt: Attempt) -> t.Optional[Decision]:
+    failed = attempt.job and attempt.job["failed"]
+    if not failed:
+        return None
+    if failed["reason"] == "DeadlineExceeded":
+        return Decision("timed_out", "TimedOut", failed["message"] or "the Job's deadline passed")
+    culprit = _first_failed(attempt)
+    if culprit:
+        return _failed_pod(culprit)
+    if attempt.pods and not all(pod["terminated"] or pod["phase"] == "Failed" for pod in attempt.pods.values()):
+        return None  # the pod that failed it will be seen in a moment
+    return Decision("failed", None, f"{failed['reason']}: {failed['message']}")
+
+
+def _failed_pod(pod: Facts) -> Decision:
+    end = pod["terminated"] or {}
+    code = end.get("exit_code")
+    if end.get("reason") == "OOMKilled":
+        return Decision("failed", "OOMKilled", _out_of_memory(pod), _named(pod), code)
+    return Decision("failed", _setup_reason(end), end.get("message") or f"{pod['name']} ended with exit code {code}", _named(pod), code)
+
+
+def _setup_reason(end: t.Mapping[str, t.Any]) -> t.Optional[str]:
+    """SetupError when our own script says what the image or the pod lacks."""
+    return "SetupError" if end.get("exit_code") == SETUP_EXIT_CODE and SETUP_ERROR in (end.get("message") or "") else None
+
+
+def _first_failed(attempt: Attempt) -> t.Optional[Facts]:
+    """The pod that failed first; pods that were killed because of it come last."""
+    failed = [pod for pod in _by_index(attempt) if pod["terminated"] and pod["terminated"]["exit_code"] not in (0, None)]
+    oom = [pod for pod in failed if pod["terminated"]["reason"] == "OOMKilled"]
+    own = [pod for pod in failed if pod["terminated"]["exit_code"] not in KILLED]
+    ranked = oom or own or failed
+    return min(ranked, key=lambda pod: (pod["terminated"]["finished"] or "", pod["index"] or 0)) if ranked else None
+
+
+def _cannot_start(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -> t.Optional[Decision]:
+    """Pods that will not come up: told after the grace time, since some troubles mend themselves."""
+    if attempt.started_at is not None:
+        return None
+    for pod in _by_index(attempt):
+        waiting = pod["waiting"]
+        if not waiting:
+            attempt.trouble_since.pop(pod["name"], None)
+            continue
+        text = f"{waiting['reason']}: {waiting['message'] or 'no message'} (image {waiting.get('image') or '?'}, pod {pod['name']})"
+        if waiting["reason"] in HOPELESS_WAITING:
+            return Decision("not_started", HOPELESS_WAITING[waiting["reason"]], text, _named(pod))
+        if waiting["reason"] in STUBBORN_WAITING:
+            since = attempt.trouble_since.setdefault(pod["name"], now)
+            if now - since >= bounds["start_grace_s"]:
+                return Decision("not_started", STUBBORN_WAITING[waiting["reason"]], text, _named(pod))
+    return None
+
+
+def _out_of_time(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -> t.Optional[Decision]:
+    if attempt.started_at is not None:
+        if now - attempt.started_at < bounds["attempt_timeout_s"]:
+            return None
+        return Decision("timed_out", "TimedOut", f"still running after attempt_timeout_s = {bounds['attempt_timeout_s']} s")
+    if now - attempt.created_at < bounds["queue_timeout_s"]:
+        return None
+    after = f"after queue_timeout_s = {bounds['queue_timeout_s']} s"
+    if attempt.queued:
+        return Decision("not_started", "Queued", f"the workload was still suspended by a queue {after}")
+    blocked = [pod for pod in _by_index(attempt) if pod["scheduled"]["status"] == "False"]
+    if blocked:
+        return Decision("not_started", "Unschedulable", f"{blocked[0]['scheduled']['message'] or 'no message'} ({after})")
+    if len(attempt.pods) < len(attempt.nodes):
+        return Decision("not_started", "SetupError", f"{len(attempt.pods)} of {len(attempt.nodes)} pods existed {after}")
+    stuck = [pod for pod in _by_index(attempt) if not pod["running"]]
+    where = [pod["node"] for pod in stuck if pod["node"]]
+    return Decision("not_started", "SetupError", f"{len(stuck)} pods had not started {after}", where)
+
+
+def _out_of_memory(pod: Facts) -> str:
+    return f"{pod['name']} on {pod['node']} was killed for memory (OOMKilled, exit code {pod['terminated']['exit_code']})"
+
+
+def _named(pod: Facts) -> list[str]:
+    return [pod["node"]] if pod["node"] else []
+
+
+def _by_index(attempt: Attempt) -> list[Facts]:
+    return sorted(attempt.pods.values(), key=lambda pod: (pod["index"] is None, pod["index"] or 0, pod["name"]))

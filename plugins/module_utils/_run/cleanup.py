@@ -1,0 +1,103 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""Removal of our own objects, proven by reading the cluster afterwards. Only deletes, and only what carries our run label."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from .._cluster.client import Client
+from .._common.errors import ClusterError
+from .._workload.names import EXPIRES_ANNOTATION, MANAGED_BY, RUN_LABEL, short
+
+# Owners first: what they own goes with them. Pods last, since a Job would make new ones.
+KINDS = (
+    ("job", "/apis/batch/v1/namespaces/{namespace}/jobs"),
+    ("service", "/api/v1/namespaces/{namespace}/services"),
+    ("secret", "/api/v1/namespaces/{namespace}/secrets"),
+    ("configmap", "/api/v1/namespaces/{namespace}/configmaps"),
+    ("pod", "/api/v1/namespaces/{namespace}/pods"),
+)
+POLL_S = 0.5
+# A pod on a node that answers no more is never confirmed deleted by its kubelet; after this it is removed by force.
+FORCE_AFTER_S = 30.0
+
+
+def selector(run_id: str) -> str:
+    """The label selector of everything a run owns."""
+    return f"{RUN_LABEL}={short(run_id, 63)}"
+
+
+def remaining(client: Client, namespace: str, label_selector: str) -> list[dict[str, t.Any]]:
+    """What still exists: {kind, name, path, node, deleting, uid}."""
+    found = []
+    for kind, template in KINDS:
+        path = template.format(namespace=namespace)
+        for item in client.list(path, label_selector=label_selector):
+            meta = item["metadata"]
+            found.append(
+                {
+                    "kind": kind,
+                    "name": meta["name"],
+                    "path": f"{path}/{meta['name']}",
+                    "uid": meta.get("uid"),
+                    "node": (item.get("spec") or {}).get("nodeName") if kind == "pod" else None,
+                    "deleting": bool(meta.get("deletionTimestamp")),
+                }
+            )
+    return found
+
+
+def clean(
+    client: Client,
+    namespace: str,
+    label_selector: str,
+    *,
+    timeout_s: float = 180.0,
+    force_at_once: t.Container[str] = (),
+    sleep: t.Callable[[float], None] = time.sleep,
+    clock: t.Callable[[], float] = time.monotonic,
+) -> dict[str, t.Any]:
+    """Deletes everything under the selector and waits until it is gone.
+
+    force_at_once: nodes known to be lost. Returns {proven: bool, left: ["pod/name", …], message}; proven only when a last
+    read of every kind found nothing.
+    """
+    start = clock()
+    problem = ""
+    while True:
+        try:
+            left = remaining(client, namespace, label_selector)
+            problem = ""
+        except ClusterError as error:
+            left, problem = [], error.render()
+        if not left and not problem:
+            return {"proven": True, "left": [], "message": ""}
+        age = clock() - start
+        if age > timeout_s:
+            break
+        for item in left:
+            forced = item["kind"] == "pod" and (item["node"] in force_at_once or age > FORCE_AFTER_S)
+            if item["deleting"] and not forced:
+                continue
+            try:
+                client.delete(item["path"], uid=item["uid"], grace_period_s=0 if forced else None)
+            except ClusterError as error:
+                if error.status != 409:
+                    problem = error.render()
+        sleep(POLL_S)
+    names = [f"{item['kind']}/{item['name']}" for item in left]
+    return {"proven": False, "left": names, "message": problem or f"{len(names)} objects were still there after {timeout_s:.0f} s"}
+
+
+def expired_runs(client: Client, namespace: str, now_utc: str) -> list[str]:
+    """Run labels of our own anchors whose announced end has passed: leftovers of a control node that died."""
+    runs = []
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for item in client.list(path, label_selector=f"app.kubernetes.io/managed-by={MANAGED_BY},{RUN_LABEL}"):
+        expires = (item["metadata"].get("annotations") or {}).get(EXPIRES_ANNOTATION)
+        if expires and expires < now_utc:
+            runs.append(item["metadata"]["labels"][RUN_LABEL])
+    return sorted(set(runs))

@@ -1,0 +1,65 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""The shell script every pod of an MPI workload runs: index 0 launches, the others serve ssh.
+
+Nothing is installed or downloaded: what the image lacks ends the pod with a line that starts with SETUP_ERROR and exit code 78,
+so that the report can say what is missing instead of blaming nodes.
+"""
+
+from __future__ import annotations
+
+import shlex
+import typing as t
+
+SETUP_ERROR = "gpu-cluster-readiness: setup error:"
+SETUP_EXIT_CODE = 78  # EX_CONFIG of sysexits.h
+HOSTFILE = "/etc/mpi/hostfile"
+SSH_SECRET_DIR = "/etc/readiness-ssh"
+WORKER_WAIT_S = 300
+
+# The rows and footers of nccl-tests also go to the termination message: it survives when the kubelet rotates the log.
+KEEP_RESULT = "grep -E '^ *[0-9]+ +[0-9]+ +[a-z]|^# (Out of bounds|Avg bus)' | tail -c 4000 > /dev/termination-log"
+
+
+def mpi_script(*, mpirun: str, mpirun_args: t.Sequence[str], binary: str, args: t.Sequence[str], env: t.Sequence[dict[str, str]],
+               slots: int, nodes: int, ssh_port: int) -> str:  # fmt: skip
+    """The script for a group of nodes; env goes to every rank by mpirun -x, since ranks started over ssh see no container env."""
+    exports = [part for item in env for part in ("-x", f"{item['name']}={item['value']}")]
+    command = shlex.join([mpirun, "--hostfile", HOSTFILE, "-N", str(slots), "--allow-run-as-root", *mpirun_args, *exports, binary, *args])
+    fail = f'fail() {{ echo "{SETUP_ERROR} $1"; exit {SETUP_EXIT_CODE}; }}'
+    lines = ["set -u", fail]
+    if nodes > 1:
+        lines += [
+            'mkdir -p "$HOME/.ssh" /run/sshd && chmod 700 "$HOME/.ssh" || fail "cannot write to $HOME/.ssh or /run/sshd"',
+            f'cp {SSH_SECRET_DIR}/* "$HOME/.ssh/" && chmod 600 "$HOME/.ssh"/* || fail "the ssh keys of the run are not mounted"',
+            'if [ "${JOB_COMPLETION_INDEX:-0}" != 0 ]; then',
+            '  [ -x /usr/sbin/sshd ] || fail "the image has no /usr/sbin/sshd; name one that carries an ssh server (workload.image)"',
+            f'  exec /usr/sbin/sshd -De -p {ssh_port} -h "$HOME/.ssh/id_ed25519" -o AuthorizedKeysFile="$HOME/.ssh/authorized_keys"',
+            "fi",
+            'command -v ssh >/dev/null || fail "the image has no ssh client"',
+            f'while read -r host _; do until (exec 3<>"/dev/tcp/$host/{ssh_port}") 2>/dev/null; do',
+            f'  [ "$SECONDS" -lt {WORKER_WAIT_S} ] || fail "no ssh server answers at $host after {WORKER_WAIT_S} s"; sleep 1',
+            f"done; done < <(tail -n +2 {HOSTFILE})",
+        ]
+    lines += [
+        f'[ -x {shlex.quote(mpirun)} ] || fail "the image has no {mpirun}"',
+        f'[ -x {shlex.quote(binary)} ] || fail "the image has no {binary}"',
+        f"exec 4> >({KEEP_RESULT}); keep=$!",
+        f"{command} 4>&- 2>&1 | tee /dev/fd/4",
+        'code="${PIPESTATUS[0]}"; exec 4>&-; wait "$keep"; exit "$code"',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def ssh_config(port: int) -> str:
+    """The ssh client configuration: the run's own key is also the only host key that is trusted."""
+    return (
+        f"Host *\n  Port {port}\n  User root\n  IdentityFile ~/.ssh/id_ed25519\n  UserKnownHostsFile ~/.ssh/known_hosts\n"
+        "  StrictHostKeyChecking yes\n  ConnectionAttempts 10\n  LogLevel ERROR\n"
+    )
+
+
+def host_names(name: str, namespace: str, nodes: int) -> list[str]:
+    """Host names of a group's pods; one node needs no DNS."""
+    return ["localhost"] if nodes == 1 else [f"{name}-{index}.{name}.{namespace}.svc" for index in range(nodes)]

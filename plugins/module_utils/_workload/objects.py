@@ -1,0 +1,181 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""Kubernetes objects of a run and of one attempt, as plain dicts.
+
+One attempt is an Indexed Job with one pod per node, a headless Service and a ConfigMap with the hostfile. The Job is created
+suspended and owns the other two, so that deleting it, or its time to live, takes everything along, even when we are gone.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from . import names
+from .mpi_script import HOSTFILE, SSH_SECRET_DIR, host_names, mpi_script, ssh_config
+
+Manifest = dict[str, t.Any]
+TTL_S = 600  # a Job nobody deleted removes itself this long after its end
+SHM_MOUNT = {"name": "dshm", "mountPath": "/dev/shm"}  # NCCL's shared-memory segments do not fit the 64 MiB default
+
+
+def anchor(run_id: str, namespace: str, category: str, expires: str) -> Manifest:
+    """The ConfigMap that owns the objects of a category of a run; expires (RFC 3339) says when a later run may sweep them away."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": names.anchor_name(run_id, category),
+            "namespace": namespace,
+            "labels": names.category_labels(run_id, category),
+            "annotations": {names.EXPIRES_ANNOTATION: expires},
+        },
+        "data": {"run": run_id},
+    }
+
+
+def ssh_secret(
+    run_id: str, namespace: str, category: str, owner: t.Sequence[Manifest], *, private_key: str, public_key: str, port: int
+) -> Manifest:
+    """The key pair by which launchers reach their workers; made fresh for each category of a run and stored nowhere else."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": names.secret_name(run_id, category),
+            "namespace": namespace,
+            "labels": names.category_labels(run_id, category),
+            "ownerReferences": list(owner),
+        },
+        "type": "Opaque",
+        "immutable": True,
+        "stringData": {
+            "id_ed25519": private_key,
+            "id_ed25519.pub": public_key,
+            "authorized_keys": public_key,
+            "known_hosts": f"* {public_key}",
+            "config": ssh_config(port),
+        },
+    }
+
+
+def attempt_objects(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> dict[str, Manifest]:
+    """The manifests of one attempt: job, service and config_map (the last two only for several nodes or an MPI launch).
+
+    template: a category's template (docs/data_shapes.md). identity: {run_id, category, group, attempt, owner[]}.
+    Service and ConfigMap get their owner, the Job, when the Job exists: see the engine.
+    """
+    name = names.attempt_name(identity["run_id"], identity["category"], identity["group"], identity["attempt"])
+    labels = names.attempt_labels(identity["run_id"], identity["category"], identity["group"], identity["attempt"])
+    meta = {"name": name, "namespace": template["namespace"], "labels": labels}
+    hosts = host_names(name, template["namespace"], len(nodes))
+    hostfile = "".join(f"{host} slots={template['gpus_per_node']}\n" for host in hosts)
+    result = {
+        "job": _job(template, identity, meta, nodes),
+        "config_map": {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": dict(meta),
+            "immutable": True,
+            "data": {HOSTFILE.rsplit("/", 1)[1]: hostfile},
+        },
+    }
+    if len(nodes) > 1:
+        result["service"] = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": dict(meta),
+            "spec": {
+                "clusterIP": "None",
+                "publishNotReadyAddresses": True,
+                "selector": {"batch.kubernetes.io/job-name": name},
+                "ports": [{"name": "ssh", "port": template["ssh_port"], "protocol": "TCP"}],
+            },
+        }
+    return result
+
+
+def _job(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.Any], meta: Manifest, nodes: t.Sequence[str]) -> Manifest:
+    spec: Manifest = {
+        "suspend": True,
+        "completionMode": "Indexed",
+        "completions": len(nodes),
+        "parallelism": len(nodes),
+        "backoffLimit": 0,  # an attempt is one execution; a retry is a new attempt with its own record
+        "activeDeadlineSeconds": template["active_deadline_s"],
+        "ttlSecondsAfterFinished": TTL_S,
+        "template": {"metadata": {"labels": dict(meta["labels"])}, "spec": _pod(template, identity, meta["name"], nodes)},
+    }
+    if template.get("annotations"):
+        spec["template"]["metadata"]["annotations"] = dict(template["annotations"])
+    if template["success_policy"] and len(nodes) > 1:
+        spec["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {**meta, "ownerReferences": list(identity["owner"])}, "spec": spec}
+
+
+def _pod(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.Any], name: str, nodes: t.Sequence[str]) -> Manifest:
+    multi = len(nodes) > 1
+    volumes: list[Manifest] = [
+        {"name": "dshm", "emptyDir": {"medium": "Memory"}},
+        {"name": "hostfile", "configMap": {"name": name}},
+        *template.get("volumes", []),
+    ]
+    mounts: list[Manifest] = [
+        dict(SHM_MOUNT),
+        {"name": "hostfile", "mountPath": HOSTFILE.rsplit("/", 1)[0], "readOnly": True},
+        *template.get("volume_mounts", []),
+    ]
+    if multi:
+        secret = {"secretName": names.secret_name(identity["run_id"], identity["category"]), "defaultMode": 0o400}
+        volumes.append({"name": "ssh", "secret": secret})
+        mounts.append({"name": "ssh", "mountPath": SSH_SECRET_DIR, "readOnly": True})
+    pod: Manifest = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 5,
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _pin(nodes)}}},
+        "tolerations": list(template["tolerations"]),
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "volumes": volumes,
+        "containers": [_container(template, nodes, mounts)],
+    }
+    if multi:
+        pod["subdomain"] = name
+    for key, field in (("service_account", "serviceAccountName"), ("host_network", "hostNetwork"), ("scheduler_name", "schedulerName")):
+        if template.get(key):
+            pod[field] = template[key]
+    if template.get("image_pull_secrets"):
+        pod["imagePullSecrets"] = [{"name": secret} for secret in template["image_pull_secrets"]]
+    return pod
+
+
+def _pin(nodes: t.Sequence[str]) -> list[Manifest]:
+    # The API server takes one value per field requirement, so each node is a term of its own (terms are alternatives).
+    return [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
+
+
+def _container(template: t.Mapping[str, t.Any], nodes: t.Sequence[str], mounts: list[Manifest]) -> Manifest:
+    mpi = template["mpi"]
+    script = mpi_script(
+        mpirun=mpi["mpirun"],
+        mpirun_args=mpi["mpirun_args"],
+        binary=mpi["binary"],
+        args=mpi["args"],
+        env=template["env"],
+        slots=template["gpus_per_node"],
+        nodes=len(nodes),
+        ssh_port=template["ssh_port"],
+    )
+    resources = {name: str(count) for name, count in template["resources"].items() if count}
+    security: Manifest = {"capabilities": {"add": ["IPC_LOCK"]}, **template.get("security", {})}
+    return {
+        "name": "node",
+        "image": template["image"],
+        "command": ["/bin/bash", "-c", script],
+        "env": [{"name": "HOME", "value": "/root"}],
+        "resources": {"limits": resources, "requests": dict(resources)},
+        "securityContext": security,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    }
