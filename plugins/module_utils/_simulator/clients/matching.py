@@ -11,7 +11,7 @@ import typing as t
 
 from .api import Object
 
-_SUFFIXES = {
+_SUFFIXES: dict[str, int | decimal.Decimal] = {
     "": 1, "m": decimal.Decimal("1e-3"), "u": decimal.Decimal("1e-6"), "n": decimal.Decimal("1e-9"),
     "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18,
     "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60,
@@ -39,7 +39,7 @@ def add_resources(total: dict[str, int], more: t.Mapping[str, int], sign: int = 
 
 
 def pod_requests(pod: Object) -> dict[str, int]:
-    """What the scheduler counts for a pod, in thousandths: containers together, or the largest init container, plus overhead and one pod."""
+    """What the scheduler counts for a pod, in thousandths: containers together, or the largest init container, plus overhead, one pod."""
     spec = pod["spec"]
     total: dict[str, int] = {}
     for container in spec["containers"]:
