@@ -1,0 +1,600 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""Which path the data took: NCCL's debug lines, read one by one and summed up for a run.
+
+C(Using network X) says what was loaded; only the C(via ..) of an edge between ranks on different hosts says what
+was used. Without such edges the network names of a run over several hosts are a guess, marked C(inferred).
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+
+# Network module -> family. Names that carry a version (IBext_v8) are matched by their beginning.
+_FAMILIES: tuple[tuple[str, str], ...] = (
+    ("Socket", "socket"),
+    ("IBext", "ib"),
+    ("IB", "ib"),
+    ("AWS Libfabric", "ofi"),
+    ("Libfabric", "ofi"),
+    ("OFI", "ofi"),
+    ("gIB", "roce"),
+    ("FasTrak", "gcp_tcpxo"),
+    ("GPUDirectTCPX", "gcp_tcpx"),
+    ("SPCX", "spcx"),
+    ("UCX", "ucx"),
+)
+# Worst last: the worst edge between hosts names the class of the run.
+_INTER_ORDER: tuple[str, ...] = ("mnnvl", "ib", "roce", "efa", "vendor", "ofi", "tcp")
+_INTRA_ORDER: tuple[str, ...] = ("nvlink", "pcie", "shm", "mnnvl", "ib", "roce", "efa", "vendor", "ofi", "tcp")
+# What an expectation accepts; a name that is not here accepts itself only.
+_ACCEPTS: dict[str, frozenset[str]] = {
+    "rdma": frozenset({"ib", "roce", "efa", "mnnvl"}),
+    "ib": frozenset({"ib", "mnnvl"}),
+    "roce": frozenset({"roce", "mnnvl"}),
+    "efa": frozenset({"efa", "mnnvl"}),
+    "ofi": frozenset({"ofi", "efa"}),
+    "mnnvl": frozenset({"mnnvl"}),
+    "nvlink": frozenset({"nvlink", "mnnvl"}),
+    "pcie": frozenset({"pcie", "nvlink"}),
+}
+EXPECTATIONS: frozenset[str] = frozenset(_ACCEPTS) | {"tcp", "shm"}
+
+# Distinct edges kept for counting; beyond it repeated lines of later communicators are counted again.
+_MAX_EDGES = 200_000
+
+_HEAD = re.compile(r"([^\s:>\[\]]+):(\d+):(\d+) \[[^\]]*\]")
+_EDGE = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[([0-9a-f]+)\] -> (\d+)\[[0-9a-f]+\](?: \[(send|receive)\])? via (.+)")
+_COLLNET = re.compile(r"CollNet \S+ : (\d+) \[(send|receive)\] via COLLNET/(.+)")
+_NET_PATH = re.compile(r"NET/([^/]+)/(\d+)(?:\((\d+)\))?((?:/.*)?)$")
+_HCA = re.compile(r"\[\d+\]([^:\s]+):\d+/(\w+)")
+_PROVIDER = re.compile(r"Selected [Pp]rovider is ([^,(]+?)(?:, fabric is (.+?))? \(found (\d+) nics\)")
+_PROTOCOL = re.compile(r"Using transport protocol (\S+)")
+_COMM = re.compile(r"comm \S+ rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank (\d+) MNNVL (\d)")
+_NVLS_CHANNELS = re.compile(r"\d+ coll channels,.* (\d+) nvls channels")
+_GDR_HCA = re.compile(r"NET/(\S+) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']*)'")
+_SET_BY_ENV = re.compile(r"(NCCL_\w+) set by environment to (.*?)\.?$")
+_CLIQUE = re.compile(r"MNNVL busId \S+ fabric UUID (\S+) cliqueId (\S+)")
+_PATTERN_TYPE = re.compile(r"Pattern \d+, .* type (\w+)/")
+_WARNING = re.compile(r" NCCL WARN (.*)")
+
+# First five characters of the messages that prove something: everything else is skipped without a closer look.
+INTERESTING: frozenset[str] = frozenset(
+    {"Using", "NET/I", "NET/O", "NET/S", "Chann", "CollN", "Conne", "NVLS ", "comm ", "MNNVL", "NCCL ", "NCCL_", "Patte", "Assig"}
+)
+
+
+def is_interesting(message: str) -> bool:
+    """Whether a debug message may tell about the data path. Cheap: called for every line of a log."""
+    return message[:5] in INTERESTING or " coll channels" in message[:22]
+
+
+def family(network: str) -> str:
+    """Family of a network module's name: ib, roce, ofi, socket, a vendor's, or the name itself in lower case."""
+    for beginning, name in _FAMILIES:
+        if network.startswith(beginning):
+            return name
+    return network.lower().replace(" ", "_")
+
+
+def classify_line(line: str) -> dict[str, t.Any]:
+    """What one debug line proves, as data; C(neutral: true) for a line that proves nothing."""
+    warning = _WARNING.search(line)
+    if warning:
+        return {"warn": True, "severity": warning_severity(warning.group(1))}
+    _head, _mark, message = line.partition(" NCCL INFO ")
+    return classify_message(message if _mark else line)
+
+
+def warning_severity(message: str) -> str:
+    """benign.., or serious for a warning that points at a fault."""
+    if "libibverbs" in message:
+        return "benign unless an IB network was expected"
+    if any(text in message for text in _SERIOUS):
+        return "serious"
+    return "unknown"
+
+
+_SERIOUS: tuple[str, ...] = (
+    "Got completion",
+    "Got async fatal event",
+    "Mismatched NCCL version",
+    "Duplicate GPU detected",
+    "P2P is disabled between NVLINK connected GPUs",
+    "cuMulticast",
+    "ibv_modify_qp failed",
+    "Net device count differs",
+    "is available but not working",
+    "Failed to initialize any NET plugin",
+    "no socket interface found",
+)
+
+
+def classify_message(message: str) -> dict[str, t.Any]:
+    """classify_line without the C(host:pid:tid [dev] NCCL INFO) in front."""
+    for beginning, reader in _READERS:
+        if message.startswith(beginning):
+            return reader(message) or {"neutral": True}
+    if " coll channels," in message:
+        return _read_channels(message) or {"neutral": True}
+    return {"neutral": True}
+
+
+def _read_network(message: str) -> t.Optional[dict[str, t.Any]]:
+    name = message[len("Using network ") :].strip()
+    return {"net": name, "family": family(name)} if name else None
+
+
+def _read_ib(message: str) -> t.Optional[dict[str, t.Any]]:
+    if "No device found" in message:
+        return {"ib_absent": True}
+    if "GPU Direct RDMA" in message:
+        return _read_gdr_capability(message)
+    if not message.startswith("NET/IB : Using "):
+        return None
+    adapters = _HCA.findall(message.partition("; OOB")[0])
+    links = {link for _name, link in adapters}
+    return {
+        "link": next((link for link in ("RoCE", "IB") if link in links), None),
+        "hcas": [name for name, _link in adapters],
+        "sharp": "/SHARP" in message,
+    }
+
+
+def _read_ofi(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = _PROVIDER.search(message)
+    if match:
+        provider = match.group(1).strip()
+        return {"provider": provider, "fabric": match.group(2), "nics": int(match.group(3)), "ofi_class": _ofi_class(provider)}
+    match = _PROTOCOL.search(message)
+    if match:
+        return {"protocol": match.group(1)}
+    return _read_gdr_capability(message)
+
+
+def _ofi_class(provider: t.Optional[str]) -> str:
+    """Class of a libfabric provider: most are fast, the ones over the host's network stack are TCP."""
+    if provider is None:
+        return "ofi"
+    if provider.startswith("efa"):
+        return "efa"
+    return "tcp" if provider.startswith(("tcp", "sockets", "udp")) else "ofi"
+
+
+def _read_gdr_capability(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = _GDR_HCA.match(message)
+    if not match or match.group(1) == "Socket":
+        return None
+    return {"gdr_capable": match.group(2) == "Enabled", "hca": match.group(4)}
+
+
+def _read_edge(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = _EDGE.match(message)
+    if not match:
+        return None
+    edge = {"src": int(match.group(1)), "dst": int(match.group(3)), "direction": match.group(4)}
+    return edge | _read_path(match.group(5).strip())
+
+
+def _read_path(path: str) -> dict[str, t.Any]:
+    """The part after C(via): NET/IB/0(2)/GDRDMA, P2P/CUMEM, SHM/direct/direct ..."""
+    match = _NET_PATH.match(path)
+    if match:
+        name, device, proxy, flags = match.groups()
+        return {
+            "edge": "net",
+            "net": name,
+            "family": family(name),
+            "dev": int(device),
+            "proxy_rank": int(proxy) if proxy else None,
+            "gdr": "/GDRDMA" in flags,
+            "shared": "/Shared" in flags,
+        }
+    words = path.split("/")
+    if words[0] == "P2P":
+        kind = words[1] if len(words) > 1 else ""
+        return {"edge": "p2p", "kind": kind, "multi_node": kind == "MNNVL", "degraded": kind == "indirect"}
+    if words[0] == "SHM":
+        return {"edge": "shm", "degraded_if": "NVLink expected inside the node"}
+    return {"edge": words[0].lower()}
+
+
+def _read_collnet(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = _COLLNET.match(message)
+    if not match:
+        return None
+    return {"edge": "collnet", "src": int(match.group(1)), "net": match.group(3).split("/")[0], "gdr": "/GDRDMA" in match.group(3)}
+
+
+def _read_rings(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = re.search(r" GDR (\d)", message)
+    return {"gdr_all_ranks": match.group(1) == "1"} if match else None
+
+
+def _read_nvls(message: str) -> t.Optional[dict[str, t.Any]]:
+    if message.startswith("NVLS multicast support is "):
+        return {"nvls_capable": "not available" not in message}
+    return None
+
+
+def _read_channels(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = _NVLS_CHANNELS.search(message)
+    return {"nvls_channels": int(match.group(1)), "nvls_used": int(match.group(1)) > 0} if match else None
+
+
+def _read_comm(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = _COMM.match(message)
+    if not match:
+        return None
+    rank, ranks, nodes, _local, _index, mnnvl = map(int, match.groups())
+    return {"rank": rank, "n_ranks": ranks, "n_nodes": nodes, "mnnvl": mnnvl == 1}
+
+
+def _read_clique(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = _CLIQUE.match(message)
+    return {"fabric_uuid": match.group(1), "clique_id": match.group(2)} if match else None
+
+
+def _read_environment(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = _SET_BY_ENV.match(message)
+    if not match:
+        return None
+    name, value = match.group(1), match.group(2).strip()
+    said: dict[str, t.Any] = {"env": name, "value": value}
+    if name == "NCCL_NET":
+        said["env_forces"] = value
+    elif (name, value) in _FORCED:
+        said["env_forces"] = _FORCED[name, value]
+    return said
+
+
+_FORCED: dict[tuple[str, str], str] = {
+    ("NCCL_IB_DISABLE", "1"): "no IB",
+    ("NCCL_P2P_DISABLE", "1"): "no P2P",
+    ("NCCL_SHM_DISABLE", "1"): "no SHM",
+    ("NCCL_NVLS_ENABLE", "0"): "no NVLS",
+    ("NCCL_MNNVL_ENABLE", "0"): "no MNNVL",
+}
+
+
+def _read_topology(message: str) -> t.Optional[dict[str, t.Any]]:
+    match = _PATTERN_TYPE.match(message)
+    return {"gpu_path": match.group(1)} if match else None
+
+
+_READERS: tuple[tuple[str, t.Callable[[str], t.Optional[dict[str, t.Any]]]], ...] = (
+    ("Using network ", _read_network),
+    ("Channel ", _read_edge),
+    ("CollNet ", _read_collnet),
+    ("NET/IB : ", _read_ib),
+    ("NET/OFI ", _read_ofi),
+    ("Connected all rings", _read_rings),
+    ("NVLS multicast", _read_nvls),
+    ("comm ", _read_comm),
+    ("MNNVL busId", _read_clique),
+    ("NCCL_", _read_environment),
+    ("Pattern ", _read_topology),
+)
+
+
+def _stays_inside(tail: str) -> bool:
+    """Whether the end of a Channel line names no path, or one that cannot leave the host."""
+    return " via " not in tail or " via SHM/" in tail or (" via P2P/" in tail and "MNNVL" not in tail)
+
+
+# An edge as read from its line, and the host that printed it.
+Edge = tuple[dict[str, t.Any], str]
+
+
+class Host:
+    """What the lines of one host said."""
+
+    def __init__(self) -> None:
+        self.networks: set[str] = set()
+        self.hcas: list[str] = []
+        self.links: set[str] = set()
+        self.providers: set[str] = set()
+        self.ib_absent: t.Optional[str] = None
+        self.net_edges = 0
+        self.gdr_edges = 0
+        self.without_gdr: t.Optional[str] = None
+        self.network_line: t.Optional[str] = None
+
+    def as_dict(self) -> dict[str, t.Any]:
+        return {
+            "networks": sorted(self.networks),
+            "hcas": self.hcas,
+            "link": next((link for link in ("RoCE", "IB") if link in self.links), None),
+            "providers": sorted(self.providers),
+            "ib_absent": self.ib_absent is not None and not self.hcas,
+            "net_edges": self.net_edges,
+            "gdr_edges": self.gdr_edges,
+        }
+
+
+class Collector:
+    """Collects the debug lines of one log; summary() says what they prove together."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, Host] = {}
+        self.networks: list[str] = []
+        self.environment: dict[str, str] = {}
+        self.forced: list[str] = []
+        self.lines = 0
+        self._reporting: set[str] = set()
+        self._rank_host: dict[int, str] = {}
+        self._edges: dict[tuple[str, str], dict[str, t.Any]] = {}
+        self._extra_edges = 0
+        self.known_tails: set[str] = set()
+        self._local_paths: dict[str, None] = {}
+        self._facts: dict[str, t.Any] = {}
+        self._gpu_paths: set[str] = set()
+        self._cliques: set[tuple[str, str]] = set()
+        self._degraded: dict[str, str] = {}
+
+    def add(self, head: str, message: str) -> None:
+        """One INFO line: C(head) is the text before C( NCCL INFO ), C(message) the text after it."""
+        if message.startswith("Channel "):
+            # Thousands of lines differ in the channel number only; paths inside a host need no second look.
+            tail = message[message.find(" : ") :]
+            if tail in self.known_tails:
+                return
+            if _stays_inside(tail) and len(self.known_tails) < _MAX_EDGES:
+                self.known_tails.add(tail)
+        said = classify_message(message)
+        if "neutral" in said:
+            return
+        match = _HEAD.search(head)
+        name = match.group(1) if match else ""
+        host = self.hosts.setdefault(name, Host())
+        self.lines += 1
+        self._take(said, name, host, f"{head} NCCL INFO {message}", match.group() if match else head, message)
+
+    def _take(self, said: dict[str, t.Any], name: str, host: Host, line: str, rank_key: str, message: str) -> None:
+        if "edge" in said:
+            self._take_edge(said, name, message, line)
+        elif "net" in said:
+            host.networks.add(said["net"])
+            host.network_line = host.network_line or line
+            self._reporting.add(rank_key)
+            if said["net"] not in self.networks:
+                self.networks.append(said["net"])
+        elif "ib_absent" in said:
+            host.ib_absent = line
+        elif "hcas" in said:
+            host.hcas = said["hcas"] or host.hcas
+            if said["link"]:
+                host.links.add(said["link"])
+        elif "provider" in said:
+            host.providers.add(said["provider"])
+            self._facts.update(provider=said["provider"], nics=said["nics"])
+        elif "n_ranks" in said:
+            self._rank_host.setdefault(said["rank"], name)
+            for key in ("n_ranks", "n_nodes"):
+                self._facts[key] = max(said[key], self._facts.get(key, 0))
+            self._facts["mnnvl"] = self._facts.get("mnnvl", False) or said["mnnvl"]
+        elif "nvls_used" in said:
+            self._facts["nvls"] = self._facts.get("nvls", False) or said["nvls_used"]
+        elif "nvls_capable" in said:
+            self._facts["nvls_capable"] = self._facts.get("nvls_capable", True) and said["nvls_capable"]
+        elif "gdr_all_ranks" in said:
+            self._facts["gdr_all_ranks"] = self._facts.get("gdr_all_ranks", True) and said["gdr_all_ranks"]
+        elif "env" in said:
+            self.environment[said["env"]] = said["value"]
+            if said.get("env_forces") and said["env_forces"] not in self.forced:
+                self.forced.append(said["env_forces"])
+        elif "gpu_path" in said:
+            self._gpu_paths.add(said["gpu_path"])
+        elif "clique_id" in said:
+            self._cliques.add((said["fabric_uuid"], said["clique_id"]))
+        elif "protocol" in said:
+            self._facts["protocol"] = said["protocol"]
+
+    def _take_edge(self, said: dict[str, t.Any], name: str, message: str, line: str) -> None:
+        if said["edge"] in ("p2p", "shm") and not said.get("multi_node"):
+            self._local_paths.setdefault("SHM" if said["edge"] == "shm" else f"P2P/{said['kind']}")
+            if said["edge"] == "shm" or said.get("degraded"):
+                self._degraded.setdefault("SHM" if said["edge"] == "shm" else "P2P/indirect", line)
+            return
+        if len(self._edges) < _MAX_EDGES:
+            self._edges.setdefault((name, message), said | {"line": line})
+
+    # --- the sum ---
+
+    def summary(self, ranks: t.Sequence[tuple[int, int, str, int]] = ()) -> dict[str, t.Any]:
+        """What the lines prove. C(ranks): (rank, group, host, pid) of the device list, as far as known."""
+        places = _Places(ranks, self._rank_host, self._facts.get("n_nodes"))
+        inter, local = self._split_edges(places)
+        counts = {
+            "total": len(inter),
+            "net": sum(said["edge"] == "net" for said, _name in inter),
+            "gdr": sum(bool(said.get("gdr")) for said, _name in inter),
+            "mnnvl": sum(said["edge"] == "p2p" for said, _name in inter),
+            "collnet": sum(said["edge"] == "collnet" for said, _name in inter),
+        }
+        name, inferred = self._class(inter, local, places)
+        hosts = {host: data.as_dict() for host, data in sorted(self.hosts.items()) if host}
+        return {
+            "class": name,
+            "inferred": inferred,
+            "gdr": self._gdr(inter, inferred),
+            "gdr_all_ranks": self._facts.get("gdr_all_ranks"),
+            "networks": list(self.networks),
+            "ranks_reporting": len(self._reporting),
+            "provider": self._facts.get("provider"),
+            "protocol": self._facts.get("protocol"),
+            "nics": self._facts.get("nics"),
+            "n_ranks": self._facts.get("n_ranks"),
+            "n_nodes": self._facts.get("n_nodes"),
+            "host_count": places.count,
+            "inter_node_edges": counts,
+            "intra_node": [*self._local_paths, *sorted({f"NET/{said['net']}" for said, _name in local if said["edge"] == "net"})],
+            "nvls": self._facts.get("nvls"),
+            "nvls_capable": self._facts.get("nvls_capable"),
+            "mnnvl": self._facts.get("mnnvl"),
+            "cliques": [f"{uuid}.{clique}" for uuid, clique in sorted(self._cliques)],
+            "environment": dict(sorted(self.environment.items())),
+            "forced": list(self.forced),
+            "degraded": [{"path": path, "line": line} for path, line in sorted(self._degraded.items())],
+            "hosts": hosts,
+            "hosts_without_gdr": sorted(host for host, data in self.hosts.items() if host and data.without_gdr),
+            "blame": self._blame(inter, places),
+        }
+
+    def _split_edges(self, places: _Places) -> tuple[list[Edge], list[Edge]]:
+        """(edges between hosts, edges inside one host), each with the host that printed it."""
+        inter, local = [], []
+        for host in self.hosts.values():
+            host.net_edges = host.gdr_edges = 0
+            host.without_gdr = None
+        for (name, _message), said in self._edges.items():
+            across = places.across(said, name)
+            (inter if across else local).append((said, name))
+            if across and said["edge"] in ("net", "collnet"):
+                host = self.hosts[name]
+                host.net_edges += 1
+                host.gdr_edges += bool(said["gdr"])
+                if not said["gdr"]:
+                    host.without_gdr = host.without_gdr or said["line"]
+        return inter, local
+
+    def _class(self, inter: list[Edge], local: list[Edge], places: _Places) -> tuple[str, bool]:
+        """(class of the run, whether it is a guess from network names)."""
+        if inter:
+            return _worst({self._edge_class(said, name) for said, name in inter}, _INTER_ORDER), False
+        if places.count > 1:
+            guesses = {self._network_class(network, name) for name, host in self.hosts.items() for network in host.networks}
+            return (_worst(guesses, _INTER_ORDER), True) if guesses else ("unknown", False)
+        found = {self._edge_class(said, name) for said, name in local}
+        found |= {self._local_class(path) for path in self._local_paths}
+        return (_worst(found, _INTRA_ORDER) if found else "unknown"), False
+
+    def _local_class(self, path: str) -> str:
+        if path == "SHM":
+            return "shm"
+        # With the graph printed, a path that is not NVLink (NVL, NVB) or chip-to-chip is PCIe.
+        on_pcie = self._gpu_paths and not self._gpu_paths & {"NVL", "NVB", "C2C"}
+        return "pcie" if on_pcie else "nvlink"
+
+    def _edge_class(self, said: dict[str, t.Any], host: str) -> str:
+        if said["edge"] == "p2p":
+            return "mnnvl"
+        if said["edge"] == "collnet":
+            return self._link_class(host)
+        return self._network_class(said["net"], host)
+
+    def _network_class(self, network: str, host: str) -> str:
+        kind = family(network)
+        if kind == "socket":
+            return "tcp"
+        if kind == "ofi":
+            providers = self.hosts[host].providers or {self._facts.get("provider")}
+            return _worst({_ofi_class(provider) for provider in providers}, _INTER_ORDER)
+        return self._link_class(host) if kind == "ib" else kind
+
+    def _link_class(self, host: str) -> str:
+        links = self.hosts[host].links or {link for other in self.hosts.values() for link in other.links}
+        return "roce" if "RoCE" in links else "ib"
+
+    @property
+    def link_layer_known(self) -> bool:
+        """Whether any host said if its adapters speak InfiniBand or Ethernet."""
+        return any(host.links for host in self.hosts.values())
+
+    def _gdr(self, inter: list[Edge], inferred: bool) -> str:
+        flags = [bool(said["gdr"]) for said, _name in inter if said["edge"] in ("net", "collnet")]
+        if flags:
+            return "all" if all(flags) else "partial" if any(flags) else "none"
+        if inferred:
+            return "all" if self._facts.get("gdr_all_ranks") else "unknown"
+        return "not_applicable"
+
+    def _blame(self, inter: list[Edge], places: _Places) -> list[dict[str, t.Any]]:
+        """Hosts that differ from the others. When all agree it is an image or a setting, and nobody is blamed."""
+        named = {name: host for name, host in self.hosts.items() if name}
+        if places.count < 2 or len(named) < 2:
+            return []
+        most = max((len(host.hcas) for host in named.values()), default=0)
+        ranking = [*_INTER_ORDER]
+        classes = {
+            name: _worst({self._network_class(network, name) for network in host.networks}, _INTER_ORDER)
+            for name, host in named.items()
+            if host.networks
+        }
+        best = min((_place(value, ranking) for value in classes.values()), default=0)
+        checks: list[dict[str, tuple[str, t.Optional[str]]]] = [
+            {
+                name: (f"uses {', '.join(sorted(named[name].networks))} where its peers have a better network", named[name].network_line)
+                for name, value in classes.items()
+                if _place(value, ranking) > best
+            },
+            {name: ("no RDMA device is visible", host.ib_absent) for name, host in named.items() if host.ib_absent and not host.hcas},
+            {
+                name: (f"{len(host.hcas)} RDMA devices, its peers have {most}", None)
+                for name, host in named.items()
+                if host.hcas and len(host.hcas) < most
+            },
+            {name: ("no GPU Direct RDMA", host.without_gdr) for name, host in named.items() if host.without_gdr},
+        ]
+        return [
+            {"host": name, "why": why, "line": line}
+            for check in checks
+            if 0 < len(check) < len(named)
+            for name, (why, line) in sorted(check.items())
+        ]
+
+
+class _Places:
+    """Where ranks live."""
+
+    def __init__(self, ranks: t.Sequence[tuple[int, int, str, int]], said: dict[int, str], nodes: t.Optional[int]) -> None:
+        self._groups: dict[int, list[str]] = {}
+        self._group_of: dict[str, int] = {}
+        for _rank, group, host, _pid in sorted(ranks):
+            self._groups.setdefault(group, []).append(host)
+            self._group_of.setdefault(host, group)
+        self._said = said
+        listed = {host for hosts in self._groups.values() for host in hosts}
+        known = listed or set(said.values()) - {""}
+        # One NVLink domain over several hosts is one node to NCCL; hosts that share a name are told apart by it.
+        self.count = max(len(known), nodes or 0)
+        self.same_names = bool(nodes) and nodes > len(known)
+
+    def host(self, rank: int, near: str) -> t.Optional[str]:
+        """Host of a communicator's rank. C(near): a host of the same communicator."""
+        if self._groups:
+            group = self._groups.get(self._group_of.get(near, next(iter(self._groups))), [])
+            if rank < len(group):
+                return group[rank]
+        return self._said.get(rank)
+
+    def across(self, said: dict[str, t.Any], near: str) -> bool:
+        """Whether an edge joins two hosts."""
+        if said["edge"] == "collnet":
+            return self.count > 1
+        if said["edge"] == "net" and self.same_names:
+            return True
+        one, other = self.host(said["src"], near), self.host(said["dst"], near)
+        if one is None or other is None:
+            return self.count > 1
+        return one != other
+
+
+def _place(name: str, order: t.Sequence[str]) -> int:
+    return order.index(name) if name in order else order.index("vendor")
+
+
+def _worst(names: t.Collection[str], order: t.Sequence[str]) -> str:
+    return max(sorted(names), key=lambda name: _place(name, order), default="unknown")
+
+
+def meets(summary: t.Mapping[str, t.Any], expected: str, *, link_layer_known: bool = True) -> bool:
+    """Whether the class of a run is what was expected. An unknown class contradicts nothing."""
+    found = summary["class"]
+    if found == "unknown" or expected == "tcp":
+        return True
+    if found == "ib" and expected == "roce" and not link_layer_known:
+        return True
+    return found in _ACCEPTS.get(expected, frozenset({expected}))
