@@ -133,9 +133,9 @@ class _Run:
             return _size(receiver, node)
         if not isinstance(receiver, str) or not isinstance(rest[0], str):
             raise CelError(f"{node.value}() works on texts", node.column)
-        return {"contains": lambda: rest[0] in receiver, "startsWith": lambda: receiver.startswith(rest[0])}.get(
-            node.value, lambda: receiver.endswith(rest[0])
-        )()
+        if node.value == "contains":
+            return rest[0] in receiver
+        return receiver.startswith(rest[0]) if node.value == "startsWith" else receiver.endswith(rest[0])
 
 
 class _TooMuchWork(CelError):

@@ -105,6 +105,9 @@ def _attempt_findings(group: t.Mapping[str, t.Any], attempts: list[t.Any], measu
     last = attempts[-1]
     measured = _measurement_findings(group, last, measurement) if last.get("outcome") not in ("not_started", "cancelled") else []
     causes = _cause_findings(last)
+    if last.get("outcome") == "succeeded" and measurement and measurement.get("complete"):
+        # A worker evicted after the result was complete took nothing away from it.
+        causes = [item for item in causes if item["reason"] != "Evicted"]
     # The log often knows better than "exit code 1": a general cause yields to a specific measurement finding.
     if any(_RANK.get(item["reason"], 2) < 7 for item in _failing(measured)):
         causes = [item for item in causes if item["reason"] not in ("WorkloadFailed", "TimedOut")]

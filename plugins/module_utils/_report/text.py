@@ -1,0 +1,278 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""The report for people: plain text, at most 100 columns, no colour, the worst first."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import typing as t
+
+from .._judge.criteria import number
+from .names import compress
+
+WIDTH = 100
+PASSING_ROWS = 4  # passing groups shown of a long table: those with the least margin
+FINDINGS_SHOWN, EVIDENCE_SHOWN = 4, 3
+_ORDER = ("failed", "error", "incomplete", "passed")
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+_LEAD_METRICS = ("bus_bandwidth", "alg_bandwidth", "goodput", "tflops_per_gpu")
+
+Row = t.Mapping[str, t.Any]
+
+
+def render_text(report: Row) -> str:
+    """The whole report as one text that ends in a newline."""
+    lines = _head(report)
+    for category in report["categories"]:
+        lines += ["", *_category(category)]
+    lines += _nodes(report) + _excluded(report) + _tail(report)
+    return "\n".join(safe(line).rstrip() for line in lines) + "\n"
+
+
+def safe(text: str) -> str:
+    """Without anything a log or an API message could use to move the cursor or reorder text."""
+    return _UNSAFE.sub(lambda match: f"\\x{ord(match.group()):02x}", str(text).replace("\t", "    "))
+
+
+def _head(report: Row) -> list[str]:
+    cluster, coverage = report["cluster"], report["coverage"]
+    name = report["certification"].get("name")
+    took = _duration(report.get("started"), report.get("finished"))
+    lines = ["=" * WIDTH, f"CLUSTER READINESS: {report['verdict'].upper()}", *_wrap(report["why"], "  "), "=" * WIDTH]
+    lines += _field("Run", f"{report['run_id']}{f' ({name})' if name else ''}")
+    if report.get("started"):
+        lines += _field("Time", f"{report['started']} to {report.get('finished') or '?'}{f' ({took})' if took else ''}")
+    lines += _field("Cluster", _cluster(cluster))
+    versions = [
+        f"{key} {', '.join(sorted(found))}" for key, found in sorted(cluster["versions"].items()) if key in ("driver", "cuda", "kubelet")
+    ]
+    lines += _field("Software", "; ".join(versions)) if versions else []
+    lines += _field("Coverage", _coverage(coverage, len(report["not_selected"])))
+    counts = [f"{sum(node['verdict'] == word for node in report['nodes'])} {word}" for word in ("passed", "failed", "suspect", "untested")]
+    lines += _field("Nodes", ", ".join(counts))
+    for note in report["notes"]:
+        lines += _field("Note", note)
+    return lines
+
+
+def _cluster(cluster: Row) -> str:
+    pools = [f"{row.get('nodes')} x {row.get('gpus_per_node')} {row.get('product')}" for row in cluster["gpus"]]
+    platform = cluster["platform"] or "platform unknown"
+    server = f", Kubernetes {cluster['server_version']}" if cluster["server_version"] else ""
+    return f"{platform}{server}, {cluster['nodes']} GPU nodes{': ' + ', '.join(pools) if pools else ''}"
+
+
+def _coverage(coverage: Row, not_selected: int) -> str:
+    text = f"{coverage['tested']} of {coverage['targets']} target nodes tested"
+    text += f", {coverage['excluded']} excluded (coverage {coverage['ratio']:.1%})"
+    return f"{text}, {not_selected} not selected" if not_selected else text
+
+
+# ------------------------------------------------------------------------------------------ categories
+
+
+def _category(category: Row) -> list[str]:
+    title = f"{category['id']}: {category['verdict'].upper()}"
+    lines = ["-" * WIDTH, title, *_wrap(f"{category['test']} at {category['test_scale']}: {category['why']}", "  ")]
+    for expression in category["criteria"]:
+        lines += _wrap(f"criterion  {expression}", "  ", "             ")
+    if not category["criteria"]:
+        lines.append("  no criteria: only what the test itself says was judged")
+    lines += _table(category["groups"])
+    lines += _untested(category["untested"])
+    for item in (category.get("isolation") or {}).get("findings", []):
+        lines += _wrap(f"isolation  {item['reason']}{_on(item.get('node'))}: {item['message']}", "  ", "             ")
+    return lines
+
+
+def _untested(items: t.Sequence[Row]) -> list[str]:
+    """Nodes no group was built with, together when the reason is the same."""
+    by_reason: dict[tuple[t.Any, t.Any], list[str]] = {}
+    for item in items:
+        by_reason.setdefault((item["reason"], item["message"]), []).append(str(item["node"]))
+    lines = []
+    for (reason, message), names in by_reason.items():
+        lines += _wrap(f"in no group  {compress(names)}: {reason}: {message}", "  ", "               ")
+    return lines
+
+
+def _table(groups: t.Sequence[Row]) -> list[str]:
+    """Group, nodes, value, limit, margin, verdict; failing ones first, of the passing ones those closest to a limit."""
+    if not groups:
+        return []
+    ordered = sorted(groups, key=lambda group: (_ORDER.index(group["verdict"]), _margin_key(group), str(group["name"])))
+    passing = [group for group in ordered if group["verdict"] == "passed"]
+    shown = [group for group in ordered if group["verdict"] != "passed"]
+    rest = passing[PASSING_ROWS:] if len(passing) > PASSING_ROWS + 1 else []
+    shown += passing[: len(passing) - len(rest)]
+    rows = [row for group in shown for row in _rows(group)]
+    lines = ["", _columns("GROUP", "NODES", "VALUE", "LIMIT", "MARGIN", "VERDICT"), *rows]
+    return [*lines, *_rest(rest)] if rest else lines
+
+
+def _rows(group: Row) -> list[str]:
+    """One line per missed criterion, else one for the criterion with the least margin."""
+    missed = [result for result in group["criteria"] if not result["passed"]]
+    first = next((item["reason"] for item in group["findings"] if not item["note"]), "")
+    verdict = f"{group['verdict']} {first}".strip()
+    results = missed or sorted(group["criteria"], key=lambda result: (result["margin"] is None, result["margin"] or 0.0))[:1]
+    cells = [_cells(result) for result in results] or [(_lead_value(group), "", "")]
+    name = str(group["name"])
+    lines = [_columns(name, _short(group["nodes"]), *cells[0], verdict)]
+    return lines + [_columns("", "", *more, "") for more in cells[1:]]
+
+
+def _cells(result: Row) -> tuple[str, str, str]:
+    unit = f" {result['unit']}" if result.get("unit") else ""
+    value = f"{_rounded(result['measured'])}{unit}" if result["measured"] is not None else "not measured"
+    limit = f"{result['op']} {number(result['limit'])}" if result["limit"] is not None else "see criterion"
+    margin = f"{result['margin']:+.1%}" if result["margin"] is not None else ""
+    return value, limit, margin
+
+
+def _lead_value(group: Row) -> str:
+    measurement = group.get("measurement") or {}
+    values, units = measurement.get("values") or {}, measurement.get("units") or {}
+    name = next((item for item in _LEAD_METRICS if values.get(item) is not None), None)
+    if name is None:
+        return str(measurement.get("verdict") or "not measured")
+    shown = f"{_rounded(values[name])} {units.get(name, '')}".strip()
+    return shown if measurement.get("complete") else f"{shown} partial"
+
+
+def _rest(groups: t.Sequence[Row]) -> list[str]:
+    """The passing groups that are not listed, as a range."""
+    results = [result for group in groups for result in group["criteria"][:1] if isinstance(result["measured"], (int, float))]
+    text = f"{len(groups)} more groups passed"
+    if results and len({result["metric"] for result in results}) == 1:
+        low, high = (pick(result["measured"] for result in results) for pick in (min, max))
+        text += f", {results[0]['metric']} {_rounded(low)} to {_rounded(high)} {results[0]['unit'] or ''}".rstrip()
+    return _wrap(text, "  ... ", "      ")
+
+
+def _margin_key(group: Row) -> float:
+    return min((result["margin"] for result in group["criteria"] if result["margin"] is not None), default=float("inf"))
+
+
+def _columns(name: str, nodes: str, value: str, limit: str, margin: str, verdict: str) -> str:
+    line = f"  {_cut(name, 9):<9} {_cut(nodes, 26):<26} {_cut(value, 16):>16} {_cut(limit, 13):>13} {margin:>8}  {verdict}"
+    return _cut(line, WIDTH)
+
+
+# ------------------------------------------------------------------------------------------ nodes and the rest
+
+
+def _nodes(report: Row) -> list[str]:
+    lines: list[str] = []
+    for word in ("failed", "suspect", "untested"):
+        nodes = [node for node in report["nodes"] if node["verdict"] == word]
+        if nodes:
+            lines += ["", "-" * WIDTH, f"{word.upper()} NODES ({len(nodes)})"]
+            for names, findings in _alike(nodes):
+                lines += _node_block(names, findings)
+    noted = [node for node in report["nodes"] if node["verdict"] == "passed" and node["findings"]]
+    if noted:
+        lines += ["", "-" * WIDTH, f"PASSED WITH NOTES ({len(noted)})"]
+        for names, findings in _alike(noted):
+            lines += _node_block(names, findings)
+    return lines
+
+
+def _alike(nodes: t.Sequence[Row]) -> list[tuple[list[str], t.Sequence[Row]]]:
+    """Nodes with the same findings are told once."""
+    groups: dict[t.Any, tuple[list[str], t.Sequence[Row]]] = {}
+    for node in nodes:
+        key = tuple((item["reason"], item["category"], item["group"], item["message"]) for item in node["findings"])
+        groups.setdefault(key, ([], node["findings"]))[0].append(node["name"])
+    return list(groups.values())
+
+
+def _node_block(names: list[str], findings: t.Sequence[Row]) -> list[str]:
+    count = f" ({len(names)} nodes)" if len(names) > 1 else ""
+    lines = _wrap(f"{compress(names)}{count}", "  ", "    ")
+    hints: list[str] = []
+    for item in findings[:FINDINGS_SHOWN]:
+        where = " / ".join(str(part) for part in (item["category"], item["group"]) if part)
+        lines += _wrap(f"{item['reason']}{f' in {where}' if where else ''}: {item['message']}", "    ", "      ")
+        evidence = [line for line in item["evidence"] if line and line not in item["message"]]
+        for line in evidence[:EVIDENCE_SHOWN]:
+            lines += _wrap(f"evidence: {line}", "      ", "        ", 2)
+        hints += [item["hint"]] if item.get("hint") and item["hint"] not in hints else []
+    if len(findings) > FINDINGS_SHOWN:
+        lines.append(f"    {len(findings) - FINDINGS_SHOWN} more findings are in report.json")
+    for hint in hints[:2]:
+        lines += _wrap(f"do: {hint}", "      ", "          ")
+    return lines
+
+
+def _excluded(report: Row) -> list[str]:
+    if not report["excluded"]:
+        return []
+    by_reason: dict[tuple[t.Any, str], list[str]] = {}
+    for item in report["excluded"]:
+        # The same reason told of different nodes is one line; a message naming its node is told once, as an example.
+        general = str(item["message"]).replace(str(item["node"]), "the node")
+        by_reason.setdefault((item["reason"], general), []).append(str(item["node"]))
+    lines = ["", "-" * WIDTH, f"EXCLUDED NODES ({len(report['excluded'])})"]
+    for (reason, message), names in sorted(by_reason.items(), key=lambda entry: str(entry[0])):
+        lines += _wrap(f"{compress(names)}: {reason}: {message}", "  ", "    ")
+    return lines
+
+
+def _tail(report: Row) -> list[str]:
+    cleanup = report["cleanup"]
+    lines = ["", "-" * WIDTH]
+    if cleanup["proven"] and not cleanup["left"]:
+        lines += _field("Cleanup", "proven: nothing of this run is left in the cluster")
+    else:
+        left = ", ".join(str(item) for item in cleanup["left"][:10]) or "unknown objects"
+        lines += _field("Cleanup", f"NOT PROVEN, may be left: {left}{' ...' if len(cleanup['left']) > 10 else ''}")
+    if report.get("archive"):
+        lines += _field("Archive", str(report["archive"]))
+    return [*lines, f"CLUSTER READINESS: {report['verdict'].upper()}"]
+
+
+def _field(name: str, text: str) -> list[str]:
+    return _wrap(text, f"{name:<10} ", " " * 11)
+
+
+def _wrap(text: str, first: str, following: t.Optional[str] = None, most: int = 12) -> list[str]:
+    """Lines within the width; what is longer than C(most) lines is cut, and says so."""
+    flat = " ".join(safe(text).split())
+    lines = textwrap.wrap(
+        flat, WIDTH, initial_indent=first, subsequent_indent=first if following is None else following, break_on_hyphens=False
+    ) or [first.rstrip()]
+    return lines if len(lines) <= most else [*lines[:most], f"{following or first}... (whole text in report.json)"]
+
+
+def _short(names: t.Sequence[str]) -> str:
+    text = compress(names)
+    return text if len(text) <= 26 else f"{len(names)} nodes, {_cut(names[0], 15)} .."
+
+
+def _cut(text: str, width: int) -> str:
+    text = safe(text)
+    return text if len(text) <= width else text[: width - 2] + ".."
+
+
+def _rounded(value: t.Any) -> str:
+    return f"{value:.2f}" if isinstance(value, float) and abs(value) >= 0.1 else number(value)
+
+
+def _on(node: t.Optional[str]) -> str:
+    return f" on {node}" if node else ""
+
+
+def _duration(started: t.Optional[str], finished: t.Optional[str]) -> str:
+    """1h 02m 03s, or "" when a time is missing or not readable."""
+    import datetime
+
+    try:
+        first, last = (datetime.datetime.fromisoformat(str(item).replace("Z", "+00:00")) for item in (started, finished))
+        seconds = int((last - first).total_seconds())
+    except (ValueError, TypeError):
+        return ""
+    hours, minutes = divmod(max(seconds, 0) // 60, 60)
+    return f"{hours}h {minutes:02d}m {seconds % 60:02d}s" if hours else f"{minutes}m {seconds % 60:02d}s"
