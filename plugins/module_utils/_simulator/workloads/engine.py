@@ -1,0 +1,68 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""The workload model: decides from a pod's real command line what it runs, and lets the hardware model decide what comes of it.
+
+A program is a module with a function C(claim(context) -> Outcome | None). To add one (dcgmi, torchrun, ib_write_bw …) write its module and
+name it in C(_PROGRAMS).
+"""
+
+from __future__ import annotations
+
+import typing as t
+from collections.abc import Callable, Iterable
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.definition import Definition
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import Hardware
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads import nccl_run, script
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import (
+    ContainerView,
+    LogPolicy,
+    NodeChange,
+    Outcome,
+    Peers,
+    PodView,
+    Rejection,
+    StartProblem,
+)
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.context import Context, gpus_of
+
+_PROGRAMS: tuple[Callable[[Context], t.Optional[Outcome]], ...] = (nccl_run.claim,)
+
+
+class SimulatedWorkloads:
+    """The WorkloadModel of a definition."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.hardware = Hardware(definition)
+        self.time_scale = definition.time_scale
+        self._killed: set[str] = set()
+
+    def node_registration(self) -> list[dict[str, t.Any]]:
+        return self.hardware.node_objects()
+
+    def node_changes(self) -> Iterable[NodeChange]:
+        return [change for fault in self.hardware.definition.faults for change in fault.changes()]
+
+    def pod_admission(self, pod: PodView) -> t.Optional[Rejection]:
+        node = self.hardware.nodes.get(pod.node)
+        faults = node.faults if node else ()
+        return next((found for fault in faults if (found := fault.admit(pod, gpus_of(pod) > 0)) is not None), None)
+
+    def container_start(self, pod: PodView, container: ContainerView) -> t.Optional[StartProblem]:
+        node = self.hardware.nodes.get(pod.node)
+        faults = node.faults if node else ()
+        return next((found for fault in faults if (found := fault.start(container.image)) is not None), None)
+
+    def run(self, pod: PodView, container: ContainerView, peers: Peers) -> Outcome:
+        context = Context(self.hardware, pod, container, peers, self._killed)
+        for claim in _PROGRAMS:
+            outcome = claim(context)
+            if outcome is not None:
+                return outcome
+        return script.run(context)
+
+    def log_policy(self, pod: PodView, container: ContainerView) -> LogPolicy:
+        node = self.hardware.nodes.get(pod.node)
+        faults = node.faults if node else ()
+        return next((found for fault in faults if (found := fault.log_policy()) is not None), LogPolicy())
