@@ -165,12 +165,11 @@ def read_log(paths: t.Sequence[str]) -> Log:
     for path in paths:
         if _looks_like_json(path):
             section = read_document(path)
-            if section is None:
-                broken = path
-            else:
+            if section is not None:
                 documents.append(section)
-        else:
-            text.read(path)
+                continue
+            broken = path
+        text.read(path)
     sections = text.finish()
     for section in documents:
         _take_from_text(section, sections)
