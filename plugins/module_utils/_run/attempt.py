@@ -191,16 +191,15 @@ def _cannot_start(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -
         return None
     for pod in _by_index(attempt):
         waiting = pod["waiting"]
-        if not waiting:
+        if not waiting or waiting["reason"] not in (*HOPELESS_WAITING, *STUBBORN_WAITING):
             attempt.trouble_since.pop(pod["name"], None)
             continue
         text = f"{waiting['reason']}: {waiting['message'] or 'no message'} (image {waiting.get('image') or '?'}, pod {pod['name']})"
         if waiting["reason"] in HOPELESS_WAITING:
             return Decision("not_started", HOPELESS_WAITING[waiting["reason"]], text, _named(pod))
-        if waiting["reason"] in STUBBORN_WAITING:
-            since = attempt.trouble_since.setdefault(pod["name"], now)
-            if now - since >= bounds["start_grace_s"]:
-                return Decision("not_started", STUBBORN_WAITING[waiting["reason"]], text, _named(pod))
+        since = attempt.trouble_since.setdefault(pod["name"], now)
+        if now - since >= bounds["start_grace_s"]:
+            return Decision("not_started", STUBBORN_WAITING[waiting["reason"]], text, _named(pod))
     return None
 
 

@@ -53,6 +53,7 @@ class Batch:
     groups: list[dict[str, t.Any]]
     bounds: dict[str, t.Any]
     deadline_at: float  # wall clock seconds
+    finished: dict[str, list[dict[str, t.Any]]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start
 
 
 class Engine:
@@ -75,8 +76,10 @@ class Engine:
         self._pool = concurrent.futures.ThreadPoolExecutor(WORKERS, thread_name_prefix="readiness")
         self._nodes: dict[str, Facts] = {}
         self._live: dict[str, Attempt] = {}  # by object name
-        self._records: dict[str, list[dict[str, t.Any]]] = {group["name"]: [] for group in batch.groups}
-        self._waiting = list(batch.groups)
+        self._records: dict[str, list[dict[str, t.Any]]] = {
+            group["name"]: list(batch.finished.get(group["name"], [])) for group in batch.groups
+        }
+        self._waiting = [group for group in batch.groups if not self._is_final(self._records[group["name"]])]
         self._busy: dict[str, str] = {}  # node → attempt that holds it
         self._log_polls: dict[str, PodLog] = {}
         self._owner: list[dict[str, t.Any]] = []
@@ -85,6 +88,12 @@ class Engine:
         self._synced: set[str] = set()
         self._journal = Journal(os.path.join(batch.run_dir, "journal.jsonl"))
         self._said_at = 0.0
+
+    def _is_final(self, records: t.Sequence[t.Mapping[str, t.Any]]) -> bool:
+        """Whether a group needs no further attempt. One that was cancelled was never really tried."""
+        if not records or records[-1]["outcome"] == "cancelled":
+            return False
+        return not (records[-1]["retryable"] and len(records) <= self._batch.bounds["retries"])
 
     # Control
 
@@ -370,7 +379,7 @@ class Engine:
         record = self._record(attempt)
         self._records[attempt.group].append(record)
         self._journal.write("attempt_done", time.time(), category=self._batch.category, group=attempt.group, record=record)
-        again = record["retryable"] and attempt.number <= self._batch.bounds["retries"] and not self._cancelled
+        again = not self._cancelled and not self._is_final(self._records[attempt.group])
         if record["outcome"] != "succeeded":
             where = ", ".join(attempt.nodes[:3]) + (" …" if len(attempt.nodes) > 3 else "")
             text = " ".join((record["message"] or "").split())[:160]

@@ -23,7 +23,7 @@ class Journal:
     def __init__(self, path: str) -> None:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         self._lock = threading.Lock()
-        self._handle = open(path, "a", encoding="utf-8")  # noqa: SIM115 - kept open for the life of the run
+        self._handle = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
     def write(self, event: str, at: float, **fields: t.Any) -> None:
         """One entry, on disk when this returns."""
@@ -53,3 +53,12 @@ def read_journal(path: str) -> list[dict[str, t.Any]]:
     except FileNotFoundError:
         return []
     return entries
+
+
+def finished_attempts(entries: t.Iterable[t.Mapping[str, t.Any]], category: str) -> dict[str, list[dict[str, t.Any]]]:
+    """Records of attempts that ended, by group, in order: what an earlier start of the run has already done."""
+    done: dict[str, list[dict[str, t.Any]]] = {}
+    for entry in entries:
+        if entry.get("event") == "attempt_done" and entry.get("category") == category:
+            done.setdefault(entry["group"], []).append(entry["record"])
+    return done

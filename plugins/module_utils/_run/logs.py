@@ -63,7 +63,7 @@ class PodLog:
             with open(final, "w+b") as handle:
                 self._client.read_log(self._namespace, self._pod, into=handle, timestamps=True)
             with open(final, "rb") as handle:
-                if handle.read(200).split(b" ", 1)[-1].startswith(PLACEHOLDER):
+                if PLACEHOLDER in handle.read(len(PLACEHOLDER) + 40):  # with or without a time stamp before it
                     problem = "the kubelet no longer has the log of this container"
         except ClusterError as error:
             problem = error.render()

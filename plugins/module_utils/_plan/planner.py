@@ -1,0 +1,251 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""From a spec and a snapshot to a plan: categories with their template, groups, criteria and cost.
+
+Pure but for reading the catalog. Everything that can be wrong with a request is found here, before an object is created.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._catalog.entries import Entry, expected_sizes, load_entry, render, resolve_options
+from .._catalog.resolve import resolve_network
+from .._common.checks import one_of
+from .._common.errors import InputError, unknown_value
+from .._judge.criteria import compile_criteria
+from .._measure.metrics import METRICS, OPEN
+from .grouping import Node, group_nodes
+
+DEFAULT_NAMESPACE = "default"
+DEFAULT_SSH_PORT = 2222
+GPU_RESOURCE = "nvidia.com/gpu"
+# Both clocks of an attempt and the time to read its logs fit into the Job's own deadline, which only backs them.
+DEADLINE_MARGIN_S = 300
+TRANSPORTS = ("ib", "roce", "rdma", "efa", "mnnvl", "nvlink", "tcp", "any")
+
+
+def make_plan(
+    spec: t.Mapping[str, t.Any], snapshot: t.Mapping[str, t.Any], catalog: t.Mapping[str, t.Any], directories: t.Sequence[str]
+) -> dict[str, t.Any]:
+    """The plan of a parsed spec on a snapshot (shapes: docs/data_shapes.md).
+
+    catalog: GPUs and platforms as _catalog.load gives them. directories: catalog directories, the user's before the shipped one.
+    Raises InputError for unknown tests, options, criteria, and for a target that leaves nothing to test.
+    """
+    testable, untested = _testable(spec, snapshot)
+    pools = _pools(testable)
+    categories: list[dict[str, t.Any]] = []
+    for index, wanted in enumerate(spec["categories"]):
+        place = f"certification.categories[{index}]"
+        entry = _checked_entry(wanted, directories, place)
+        for pool in pools:
+            number = len(categories) + 1
+            suffix = f"-{pool['model'] or 'unknown'}" if len(pools) > 1 else ""
+            category = _category(number, suffix, spec, wanted, entry, pool, snapshot, catalog, place)
+            category["untested"] = [*untested, *category["untested"]] if not categories or pool is pools[0] else category["untested"]
+            categories.append(category)
+    return {"name": spec["name"], "bounds": dict(spec["bounds"]), "categories": categories, "cost": _cost(categories, testable)}
+
+
+def _testable(spec: t.Mapping[str, t.Any], snapshot: t.Mapping[str, t.Any]) -> tuple[list[Node], list[dict[str, str]]]:
+    """Target nodes that a group can be built with, and why the other targets are not tested."""
+    targets = [node for node in snapshot["nodes"] if node["target"]]
+    untested = [
+        {"node": node["name"], "reason": "Untested", "message": f"not tested: {node['findings'][0]['message']}"}
+        for node in targets
+        if node.get("findings")
+    ]
+    good = sorted((node for node in targets if not node.get("findings")), key=lambda node: node["name"])
+    limit = spec["bounds"]["max_nodes"]
+    if limit is not None and len(good) > limit:
+        for node in good[limit:]:
+            untested.append({"node": node["name"], "reason": "Untested", "message": f"bounds.max_nodes = {limit} leaves it out"})
+        good = good[:limit]
+    return good, untested
+
+
+def _pools(nodes: t.Sequence[Node]) -> list[dict[str, t.Any]]:
+    """Nodes by GPU product: different GPUs are never measured against each other."""
+    pools: dict[str, dict[str, t.Any]] = {}
+    for node in nodes:
+        product = node["gpu"]["product"] or ""
+        pools.setdefault(product, {"product": product, "model": node["gpu"]["model"], "nodes": []})["nodes"].append(node)
+    return [pools[name] for name in sorted(pools)]
+
+
+def _category(
+    number: int, suffix: str, spec: t.Mapping[str, t.Any], wanted: t.Mapping[str, t.Any], entry: Entry, pool: t.Mapping[str, t.Any],
+    snapshot: t.Mapping[str, t.Any], catalog: t.Mapping[str, t.Any], place: str,
+) -> dict[str, t.Any]:  # fmt: skip
+    variant = entry["name"].rsplit("/", 1)[1]
+    template, explain, options = _template(spec, wanted, entry, pool, snapshot, catalog, place)
+    groups, left = group_nodes(pool["nodes"], wanted["test_scale"], spec["topology_key"])
+    by_name = {node["name"]: node for node in pool["nodes"]}
+    for group in groups:
+        members = [by_name[name] for name in group["nodes"]]
+        group["expected_transport"] = wanted["expect_transport"] or _expected_transport(members, template, snapshot)
+    return {
+        "id": f"c{number:02d}-{variant}-{wanted['test_scale']}{suffix}",
+        "short_id": f"c{number:02d}",
+        "title": f"c{number:02d} {variant} {wanted['test_scale']}{suffix}",
+        "test": entry["name"],
+        "test_scale": wanted["test_scale"],
+        "gpu": pool["product"] or None,
+        "criteria": list(wanted["criteria"]),
+        "thresholds": dict(wanted["thresholds"]),
+        "isolate": wanted["isolate"],
+        "options": options,
+        "measure": _measure(entry, options),
+        "template": template,
+        "explain": explain,
+        "groups": groups,
+        "untested": left,
+    }
+
+
+def _measure(entry: Entry, options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """How the log of this category is read: kind and what is expected in it."""
+    measure = dict(entry["measure"])
+    if measure["kind"] == "nccl":
+        sizes = expected_sizes(options)
+        measure.update(expected_sizes=sizes, judged_size=sizes[-1], require_data_check=bool(options.get("check_iterations", 1)))
+    return measure
+
+
+def _template(
+    spec: t.Mapping[str, t.Any], wanted: t.Mapping[str, t.Any], entry: Entry, pool: t.Mapping[str, t.Any],
+    snapshot: t.Mapping[str, t.Any], catalog: t.Mapping[str, t.Any], place: str,
+) -> tuple[dict[str, t.Any], list[dict[str, t.Any]], dict[str, t.Any]]:  # fmt: skip
+    """The resolved workload of a category: one for all its groups, with an explanation of each value."""
+    workload = wanted["workload"]
+    options, explain = resolve_options(entry, wanted["options"], wanted["test_scale"], f"{place}.options")
+    gpus = _gpus_per_node(pool["nodes"], workload, place)
+    if "mnnvl" in options and options["mnnvl"] is None:
+        options["mnnvl"] = _has_cliques(pool["nodes"])
+        explain.append({"path": "options.mnnvl", "value": options["mnnvl"], "rule": "nodes share NVLink cliques", "overridden": []})
+    settings, network_explain = resolve_network(snapshot["platform"]["name"], pool["model"], catalog, {**workload, "nodes": pool["nodes"]})
+    variables = {"options": options, "gpus_per_node": gpus}
+    env = {item["name"]: str(item["value"]) for item in entry["env"]}
+    for rule, items in (("platform", settings["env"]), ("user", workload.get("env", []))):
+        for item in items:
+            if item["name"] in env and env[item["name"]] != item["value"]:
+                overridden = [{"rule": "catalog entry or platform", "value": env[item["name"]]}]
+                explain.append({"path": f"env.{item['name']}", "value": item["value"], "rule": rule, "overridden": overridden})
+            env[item["name"]] = str(item["value"])
+    attempt_timeout = spec["bounds"]["attempt_timeout_s"] or entry["timeouts"]["attempt_s"]
+    image, image_rule = _image(entry, workload, catalog, place)
+    explain.append({"path": "image", "value": image, "rule": image_rule, "overridden": []})
+    mpi = render(entry["mpi"], variables, f"{entry['name']}: mpi")
+    resources = {GPU_RESOURCE: gpus}
+    if settings["nic_resource"]:
+        resources[settings["nic_resource"]] = settings["nics_per_node"]
+    template = {
+        "framework": entry["framework"],
+        "namespace": workload.get("namespace", DEFAULT_NAMESPACE),
+        "image": image,
+        "image_pull_secrets": workload.get("image_pull_secrets", []),
+        "service_account": workload.get("service_account"),
+        "gpus_per_node": gpus,
+        "resources": resources,
+        "env": [{"name": name, "value": value} for name, value in render(env, variables, f"{entry['name']}: env").items()],
+        "mpi": {**mpi, "mpirun_args": list(settings["mpirun_args"])},
+        "volumes": list(settings["volumes"]),
+        "volume_mounts": list(settings["volume_mounts"]),
+        "annotations": dict(settings["annotations"]),
+        "security": dict(settings["security"]),
+        "host_network": bool(settings.get("host_network")),
+        "tolerations": _tolerations(spec, workload, pool["nodes"]),
+        "ssh_port": workload.get("ssh_port", DEFAULT_SSH_PORT),
+        "success_policy": bool(snapshot["capabilities"].get("success_policy")),
+        "attempt_timeout_s": attempt_timeout,
+        "active_deadline_s": attempt_timeout + spec["bounds"]["queue_timeout_s"] + DEADLINE_MARGIN_S,
+    }
+    return template, [*explain, *network_explain], options
+
+
+def _gpus_per_node(nodes: t.Sequence[Node], workload: t.Mapping[str, t.Any], place: str) -> int:
+    """All GPUs that every node of the pool has; a user may ask for fewer."""
+    smallest = min(node["gpu"]["allocatable"] for node in nodes)
+    wanted = workload.get("gpus_per_node")
+    if wanted is None:
+        return smallest
+    if wanted > smallest:
+        short = [node["name"] for node in nodes if node["gpu"]["allocatable"] < wanted]
+        raise InputError(
+            f"{wanted} GPUs per node are asked for, but {len(short)} target nodes have fewer, {short[0]} has "
+            f"{smallest if len(short) == 1 else min(node['gpu']['allocatable'] for node in nodes)}",
+            place=f"{place}.workload.gpus_per_node",
+        )
+    return wanted
+
+
+def _has_cliques(nodes: t.Sequence[Node]) -> bool:
+    cliques = [node["domains"].get("clique") for node in nodes]
+    return all(cliques) and len(set(cliques)) < len(cliques)
+
+
+def _expected_transport(members: t.Sequence[Node], template: t.Mapping[str, t.Any], snapshot: t.Mapping[str, t.Any]) -> t.Optional[str]:
+    """What the group's traffic must use, where the cluster itself says so; None when nothing does."""
+    if len(members) == 1:
+        return None
+    cliques = {node["domains"].get("clique") for node in members}
+    mnnvl = any(item["name"] == "NCCL_MNNVL_ENABLE" and item["value"] == "1" for item in template["env"])
+    if mnnvl and len(cliques) == 1 and None not in cliques:
+        return "mnnvl"
+    nic = next((name for name in template["resources"] if name != GPU_RESOURCE), None)
+    if nic is None:
+        return None
+    return "efa" if nic.endswith("/efa") else "rdma"
+
+
+def _image(entry: Entry, workload: t.Mapping[str, t.Any], catalog: t.Mapping[str, t.Any], place: str) -> tuple[str, str]:
+    if workload.get("image"):
+        return workload["image"], "user"
+    image = entry["image"]
+    registries = {**catalog.get("registries", {}), **workload.get("image_registries", {})}
+    if image["registry"] not in registries:
+        raise unknown_value("registry", image["registry"], registries, f"{place}: image of {entry['name']}")
+    suffix = f"@{image['digest']}" if image.get("digest") else f":{image['tag']}"
+    rule = "user registry" if image["registry"] in workload.get("image_registries", {}) else "catalog entry"
+    return f"{registries[image['registry']]}/{image['repository']}{suffix}", rule
+
+
+def _tolerations(spec: t.Mapping[str, t.Any], workload: t.Mapping[str, t.Any], nodes: t.Sequence[Node]) -> list[dict[str, t.Any]]:
+    """The user's, and one for each taint that target nodes carry; never one for a taint by which Kubernetes says a node is unwell."""
+    if "tolerations" in workload:
+        return list(workload["tolerations"])
+    keys = {taint["key"] for node in nodes for taint in node["taints"] if not taint["key"].startswith("node.kubernetes.io/")}
+    if spec["target"]["include_cordoned"]:
+        keys.add("node.kubernetes.io/unschedulable")
+    return [{"key": key, "operator": "Exists"} for key in sorted({GPU_RESOURCE, *keys})]
+
+
+def _cost(categories: t.Sequence[t.Mapping[str, t.Any]], nodes: t.Sequence[Node]) -> dict[str, t.Any]:
+    """An upper bound: every attempt runs into its timeout once."""
+    gpu_hours = sum(
+        len(group["nodes"]) * category["template"]["gpus_per_node"] * category["template"]["attempt_timeout_s"] / 3600
+        for category in categories
+        for group in category["groups"]
+    )
+    return {"groups": sum(len(category["groups"]) for category in categories), "nodes": len(nodes), "gpu_hours_max": round(gpu_hours, 1)}
+
+
+def check_request(spec: t.Mapping[str, t.Any], directories: t.Sequence[str]) -> None:
+    """The part of the plan's checks that needs no cluster: tests, test scales, options, criteria. Raises InputError."""
+    for index, wanted in enumerate(spec["categories"]):
+        _checked_entry(wanted, directories, f"certification.categories[{index}]")
+
+
+def _checked_entry(wanted: t.Mapping[str, t.Any], directories: t.Sequence[str], place: str) -> Entry:
+    entry = load_entry(directories, wanted["test"], f"{place}.test")
+    one_of(wanted["test_scale"], entry["test_scales"], f"test scale for {entry['name']}", f"{place}.test_scale")
+    if wanted["expect_transport"] is not None:
+        one_of(wanted["expect_transport"], TRANSPORTS, "transport", f"{place}.expect_transport")
+    options, _explain = resolve_options(entry, wanted["options"], wanted["test_scale"], f"{place}.options")
+    kind = entry["measure"]["kind"]
+    if kind == "nccl":
+        expected_sizes(options)
+    compile_criteria(wanted["criteria"], wanted["thresholds"], METRICS.get(kind, {}), place=place, open_metrics=kind in OPEN)
+    return entry

@@ -1,0 +1,64 @@
+#!/usr/bin/python
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of an action plugin; the work is done on the controller by plugins/action/category_judge.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: category_judge
+short_description: Measure the logs of a category and judge it
+version_added: 0.1.0
+author:
+  - The gpu_cluster.readiness authors (@gpu-cluster-readiness)
+description:
+  - Reads plan, observation and logs from the archive of a run, measures each group, evaluates the criteria and gives the verdicts.
+  - Needs no cluster, so a category can be judged again at any time.
+extends_documentation_fragment:
+  - gpu_cluster.readiness._attributes
+attributes:
+  check_mode:
+    support: full
+    description: The verdict is returned but not written to the archive.
+  diff_mode:
+    support: none
+options:
+  run_dir:
+    description: Archive of the run.
+    type: path
+    required: true
+  category:
+    description: Id of the category in the plan.
+    type: str
+    required: true
+  failure:
+    description: Why the batch of this category broke off, if it left no observation. Its nodes are then untested.
+    type: str
+"""
+
+EXAMPLES = r"""
+- name: Judge a category
+  gpu_cluster.readiness.category_judge:
+    run_dir: "{{ planned.run_dir }}"
+    category: c01-nccl-all-reduce-intra-node
+"""
+
+RETURN = r"""
+verdict:
+  description: V(passed), V(failed), V(incomplete) or V(error).
+  returned: success
+  type: str
+why:
+  description: One sentence.
+  returned: success
+  type: str
+nodes:
+  description: Verdicts of the member nodes, counted.
+  returned: success
+  type: dict
+  sample: {passed: 63, suspect: 1}
+judged:
+  description: File in the archive with measurements, findings and verdicts.
+  returned: success
+  type: str
+"""

@@ -1,0 +1,91 @@
+#!/usr/bin/python
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of an action plugin; the work is done on the controller by plugins/action/certification_plan.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: certification_plan
+short_description: Check a certification and plan it on a cluster
+version_added: 0.1.0
+author:
+  - The gpu_cluster.readiness authors (@gpu-cluster-readiness)
+description:
+  - Checks the request first. Unknown keys, tests, options and criteria that do not compile are told before anything is created.
+  - With a O(snapshot) it plans groups of nodes, resolves the workload of each category once, and opens the archive of the run.
+extends_documentation_fragment:
+  - gpu_cluster.readiness._attributes
+attributes:
+  check_mode:
+    support: full
+    description: The plan is made and returned; no archive is opened.
+  diff_mode:
+    support: none
+options:
+  certification:
+    description:
+      - The request, as documented in C(docs/certification.md) of the collection.
+    type: dict
+    required: true
+  snapshot:
+    description:
+      - The cluster as M(gpu_cluster.readiness.gpu_cluster_info) returned it.
+      - Without it only O(certification) is checked.
+    type: dict
+  runs_dir:
+    description: Directory under which the archive of each run is made.
+    type: path
+    default: runs
+  run_id:
+    description:
+      - Name of the run, part of the names of its objects. Lower-case letters, digits and hyphens, at most 32.
+      - Made from the time when left out.
+    type: str
+  catalog_dirs:
+    description: Further catalog directories, searched before the shipped one.
+    type: list
+    elements: path
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Plan a certification
+  gpu_cluster.readiness.certification_plan:
+    certification:
+      categories:
+        - test: communication/nccl-all-reduce
+          test_scale: intra-node
+          criteria: ["measured.bus_bandwidth >= 400"]
+    snapshot: "{{ cluster.snapshot }}"
+  register: planned
+"""
+
+RETURN = r"""
+run_id:
+  description: Name of the run.
+  returned: with a snapshot
+  type: str
+  sample: 20260302-080000-1a2b
+run_dir:
+  description: Its archive.
+  returned: with a snapshot
+  type: str
+  sample: /home/sre/runs/20260302-080000-1a2b
+categories:
+  description: What will be run, one item per category and GPU model.
+  returned: with a snapshot
+  type: list
+  elements: dict
+  sample:
+    - {id: c01-nccl-all-reduce-intra-node, title: c01 nccl-all-reduce intra-node, groups: 64, nodes: 64, test_scale: intra-node, isolate: auto}
+cost:
+  description: Groups, nodes, and the GPU hours the run takes if every attempt runs into its timeout once.
+  returned: with a snapshot
+  type: dict
+  sample: {groups: 64, nodes: 64, gpu_hours_max: 512.0}
+certification:
+  description: The request with every default filled in.
+  returned: without a snapshot
+  type: dict
+"""

@@ -1,0 +1,69 @@
+#!/usr/bin/python
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation of an action plugin; the work is done on the controller by plugins/action/workload_batch.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: workload_batch
+short_description: Run one workload per group of nodes and follow all of them to their clean end
+version_added: 0.1.0
+author:
+  - The gpu_cluster.readiness authors (@gpu-cluster-readiness)
+description:
+  - Runs a planned category. Groups that share no node run at the same time, up to the bound of the certification.
+  - Queued and unschedulable time does not count against an attempt. The deadline of the run always ends it.
+  - Logs, journal and observation go to the archive of the run; the result is small.
+  - Everything that was created is deleted again, also when the play is ended by a signal, and the cluster is read to prove it.
+extends_documentation_fragment:
+  - gpu_cluster.readiness._auth
+  - gpu_cluster.readiness._attributes
+attributes:
+  check_mode:
+    support: full
+    description: Nothing is created.
+  diff_mode:
+    support: none
+options:
+  run_dir:
+    description: Archive of the run, made by M(gpu_cluster.readiness.certification_plan).
+    type: path
+    required: true
+  category:
+    description: Id of the category in the plan.
+    type: str
+    required: true
+notes:
+  - "Needs these verbs in the namespace of the workload: create, delete, patch, get, list, watch on jobs (batch);
+    create, delete, list on configmaps, services and secrets; get, list, watch, delete on pods; get on pods/log; list on events."
+  - "Needs get, list, watch on nodes in the cluster. Never writes to a node."
+"""
+
+EXAMPLES = r"""
+- name: Run a category
+  gpu_cluster.readiness.workload_batch:
+    run_dir: "{{ planned.run_dir }}"
+    category: "{{ planned.categories[0].id }}"
+"""
+
+RETURN = r"""
+observation:
+  description: File in the archive that says what happened to every attempt.
+  returned: success
+  type: str
+outcomes:
+  description: How the last attempt of each group ended, counted.
+  returned: success
+  type: dict
+  sample: {succeeded: 63, failed: 1}
+cancelled:
+  description: Why the batch ended before all groups were tried, or an empty text.
+  returned: success
+  type: str
+cleanup:
+  description: Whether a last read of the cluster found nothing of ours, and what was left otherwise.
+  returned: success
+  type: dict
+  sample: {proven: true, left: [], message: ""}
+"""

@@ -1,0 +1,63 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""What every action plugin of the collection shares: argument checking, plain Python, errors as messages, live progress."""
+
+from __future__ import annotations
+
+import os
+import time
+import typing as t
+
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import to_plain
+
+COLLECTION_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+SHIPPED_CATALOG = os.path.join(COLLECTION_ROOT, "catalog")
+
+
+class ReadinessAction(ActionBase):
+    """Subclasses give ARGUMENT_SPEC and act(arguments, task_vars) -> result."""
+
+    ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {}
+    # Extra keywords of the argument spec: mutually_exclusive, required_together …
+    SPEC_RULES: t.ClassVar[dict[str, t.Any]] = {}
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+    _supports_async = False
+
+    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+        """Called by Ansible; a ReadinessError becomes a failed result with its text, place and hint."""
+        result = super().run(tmp, task_vars)
+        del tmp
+        _validation, arguments = self.validate_argument_spec(self.ARGUMENT_SPEC, **self.SPEC_RULES)
+        try:
+            result.update(self.act(to_plain(arguments), task_vars or {}))
+        except ReadinessError as error:
+            result.update(failed=True, msg=error.render(), error=error.as_dict())
+        return result
+
+    def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+        """The work of the plugin."""
+        raise ReadinessError(f"{type(self).__name__} does nothing")
+
+    @property
+    def check_mode(self) -> bool:
+        """Whether nothing may be changed."""
+        return bool(self._task.check_mode)
+
+    def say(self, text: str) -> None:
+        """One line of live progress, shown while the task runs (also in AWX). Never fails: the reader may be gone."""
+        try:
+            Display().display(f"[{time.strftime('%H:%M:%S')}] {text}")
+        except Exception:  # the controller process may have been killed; the work goes on to its clean end
+            return
+
+
+def catalog_directories(user: t.Sequence[str]) -> list[str]:
+    """Catalog directories in order of precedence: the user's, then the shipped one."""
+    return [*[os.path.abspath(os.path.expanduser(directory)) for directory in user], SHIPPED_CATALOG]

@@ -1,0 +1,68 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""A mistake in the request is told with its place before it costs a GPU minute."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.spec import parse_spec
+
+GOOD = {"test": "communication/nccl-all-reduce", "test_scale": "intra-node"}
+
+
+def test_the_smallest_request_gets_every_default():
+    spec = parse_spec({"categories": [GOOD]})
+    assert spec["bounds"]["max_concurrent"] == 32
+    assert spec["categories"][0]["isolate"] == "auto"
+    assert spec["target"]["include_cordoned"] is False
+
+
+def test_a_category_overrides_what_is_shared():
+    spec = parse_spec(
+        {
+            "criteria": "measured.bus_bandwidth >= 300",
+            "options": {"max_bytes": "8G", "iterations": 20},
+            "categories": [GOOD, {**GOOD, "criteria": [], "options": {"iterations": 5}}],
+        }
+    )
+    first, second = spec["categories"]
+    assert first["criteria"] == ["measured.bus_bandwidth >= 300"]
+    assert second["criteria"] == []
+    assert second["options"] == {"max_bytes": "8G", "iterations": 5}
+
+
+@pytest.mark.parametrize(
+    "raw, place, words",
+    [
+        ({}, "certification.categories", "nothing to test"),
+        ({"categories": []}, "certification.categories", "nothing to test"),
+        ({"categorys": [GOOD]}, "certification", "categories"),
+        ("text", "certification", "a mapping"),
+        ({"categories": "intra-node"}, "certification.categories", "a list"),
+        ({"categories": [{**GOOD, "test_scale": "intra-rak"}]}, "certification.categories[0].test_scale", "intra-rack"),
+        ({"categories": [{"test_scale": "intra-node"}]}, "certification.categories[0].test", "empty"),
+        ({"categories": [{**GOOD, "criteria": [""]}]}, "certification.categories[0].criteria[0]", "empty"),
+        ({"categories": [GOOD], "bounds": {"deadline_s": 0}}, "certification.bounds.deadline_s", "at least 1"),
+        ({"categories": [GOOD], "bounds": {"deadline_s": "soon"}}, "certification.bounds.deadline_s", "whole number"),
+        ({"categories": [GOOD], "bounds": {"retries": True}}, "certification.bounds.retries", "whole number"),
+        ({"categories": [GOOD], "target": {"match_expressions": [{"key": "a", "operator": "in"}]}},
+         "certification.target.match_expressions[0].operator", "In"),
+        ({"categories": [GOOD], "target": {"match_expressions": [{"key": "a", "operator": "In"}]}},
+         "certification.target.match_expressions[0].values", "needs values"),
+        ({"categories": [GOOD], "topology_key": "not a key"}, "certification.topology_key", "not valid"),
+        ({"categories": [GOOD], "workload": {"gpus_per_node": 0}}, "certification.workload.gpus_per_node", "at least 1"),
+    ],
+)  # fmt: skip
+def test_bad_input_names_place_and_remedy(raw, place, words):
+    with pytest.raises(InputError) as caught:
+        parse_spec(raw)
+    assert caught.value.place == place
+    assert words in caught.value.render()
+
+
+def test_survey_answers_arrive_as_texts():
+    spec = parse_spec({"categories": [GOOD], "bounds": {"deadline_s": "600"}, "allow_no_criteria": "true"})
+    assert spec["bounds"]["deadline_s"] == 600
+    assert spec["allow_no_criteria"] is True

@@ -1,0 +1,155 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""How an attempt ends decides whether a node is accused: every cause must end it once, with its own name."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt, all_running, decide
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.facts import node_facts, pod_facts
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.mpi_script import SETUP_ERROR
+
+BOUNDS = {"attempt_timeout_s": 100, "queue_timeout_s": 50, "start_grace_s": 10}
+
+
+def pod(index, phase="Running", *, state=None, **status):
+    container = {"name": "node", "image": "registry.example/nccl:1", "state": state or {"running": {"startedAt": "2026-03-02T08:00:00Z"}}}
+    return pod_facts(
+        {
+            "metadata": {
+                "name": f"job-{index}-abcde",
+                "uid": f"u{index}",
+                "labels": {"batch.kubernetes.io/job-name": "job"},
+                "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
+            },
+            "spec": {"nodeName": f"n{index}"},
+            "status": {"phase": phase, "containerStatuses": [container], **status},
+        }
+    )
+
+
+def ended(code, reason="Error", message=None, finished="2026-03-02T08:01:00Z"):
+    return {"terminated": {"exitCode": code, "reason": reason, "message": message, "finishedAt": finished}}
+
+
+def attempt(*pods, started=True, **fields):
+    made = Attempt("g001", [f"n{index}" for index in range(max(1, len(pods)))], 1, "job", state="running" if started else "waiting")
+    made.created_at, made.started_at = 0.0, 0.0 if started else None
+    made.pods = {item["name"]: item for item in pods}
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def node(name, ready="True"):
+    condition = {"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
+    return node_facts({"metadata": {"name": name}, "status": {"conditions": [condition]}})
+
+
+def test_a_running_group_goes_on():
+    assert decide(attempt(pod(0), pod(1)), 50, BOUNDS, {"n0": node("n0"), "n1": node("n1")}) is None
+
+
+def test_the_launcher_decides_although_workers_still_serve():
+    decision = decide(attempt(pod(0, state=ended(0, "Completed")), pod(1)), 5, BOUNDS, {})
+    assert (decision.outcome, decision.exit_code, decision.reason) == ("succeeded", 0, None)
+
+
+def test_a_failing_launcher_names_no_node():
+    decision = decide(attempt(pod(0, state=ended(3, message="NCCL failure")), pod(1)), 5, BOUNDS, {})
+    assert (decision.outcome, decision.exit_code, decision.nodes, decision.message) == ("failed", 3, [], "NCCL failure")
+
+
+def test_a_launcher_killed_because_a_worker_died_blames_the_worker():
+    worker = pod(1, "Failed", state=ended(139, finished="2026-03-02T08:00:59Z"))
+    decision = decide(attempt(pod(0, "Failed", state=ended(143)), worker), 5, BOUNDS, {})
+    assert (decision.exit_code, decision.nodes) == (139, ["n1"])
+
+
+def test_out_of_memory_names_the_node_of_the_pod_it_hit():
+    job = {"name": "job", "uid": "u", "suspended": False, "complete": None, "failed": {"reason": "BackoffLimitExceeded", "message": ""}}
+    decision = decide(attempt(pod(0), pod(1, "Failed", state=ended(137, "OOMKilled")), job=job), 5, BOUNDS, {})
+    assert (decision.reason, decision.nodes) == ("OOMKilled", ["n1"])
+
+
+def test_what_the_image_lacks_is_a_setup_error():
+    decision = decide(attempt(pod(0, "Failed", state=ended(78, message=f"{SETUP_ERROR} no sshd"))), 5, BOUNDS, {})
+    assert decision.reason == "SetupError"
+
+
+def test_a_lost_node_is_named_and_not_waited_for():
+    decision = decide(attempt(pod(0), pod(1)), 5, BOUNDS, {"n0": node("n0"), "n1": node("n1", "Unknown")})
+    assert (decision.outcome, decision.reason, decision.nodes) == ("failed", "NodeLost", ["n1"])
+    assert "Kubelet stopped posting" in decision.message
+
+
+@pytest.mark.parametrize(
+    "word, reason",
+    [
+        ("UnexpectedAdmissionError", "DeviceRejected"),
+        ("OutOfnvidia.com/gpu", "DeviceRejected"),
+        ("Evicted", "Evicted"),
+        ("NodeLost", "NodeLost"),
+    ],
+)
+def test_a_pod_the_kubelet_refused_or_ended(word, reason):
+    decision = decide(
+        attempt(pod(0, "Failed", reason=word, message="Allocate failed", state={"waiting": {}}), started=False), 5, BOUNDS, {}
+    )
+    assert (decision.reason, decision.nodes) == (reason, ["n0"])
+
+
+@pytest.mark.parametrize("word", ["ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"])
+def test_trouble_that_may_mend_itself_gets_its_grace_time(word):
+    waiting = attempt(pod(0, "Pending", state={"waiting": {"reason": word, "message": "no such image"}}), started=False)
+    assert decide(waiting, 1, BOUNDS, {}) is None
+    assert decide(waiting, 10, BOUNDS, {}) is None
+    decision = decide(waiting, 11, BOUNDS, {})
+    assert decision.outcome == "not_started"
+    assert "no such image" in decision.message and "registry.example/nccl:1" in decision.message
+
+
+def test_trouble_that_went_away_is_forgotten():
+    waiting = attempt(pod(0, "Pending", state={"waiting": {"reason": "ErrImagePull"}}), started=False)
+    assert decide(waiting, 1, BOUNDS, {}) is None
+    waiting.pods = {"job-0-abcde": pod(0, "Pending", state={"waiting": {"reason": "ContainerCreating"}})}
+    assert decide(waiting, 12, BOUNDS, {}) is None
+    waiting.pods = {"job-0-abcde": pod(0, "Pending", state={"waiting": {"reason": "ErrImagePull"}})}
+    assert decide(waiting, 13, BOUNDS, {}) is None
+
+
+def test_a_name_that_is_no_image_is_told_at_once():
+    waiting = attempt(pod(0, "Pending", state={"waiting": {"reason": "InvalidImageName"}}), started=False)
+    assert decide(waiting, 0, BOUNDS, {}).reason == "ImagePull"
+
+
+def test_the_clock_of_an_attempt_starts_when_all_pods_run():
+    scheduled = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available"}]
+    waiting = attempt(pod(0), pod(1, "Pending", state={"waiting": {}}, conditions=scheduled), started=False)
+    assert not all_running(waiting)
+    assert decide(waiting, 49, BOUNDS, {}) is None
+    decision = decide(waiting, 50, BOUNDS, {})
+    assert (decision.outcome, decision.reason) == ("not_started", "Unschedulable")
+    assert "0/2 nodes are available" in decision.message
+
+
+def test_a_workload_held_by_a_queue_is_queued_not_unschedulable():
+    assert decide(attempt(started=False, queued=True), 60, BOUNDS, {}).reason == "Queued"
+
+
+def test_a_hanging_workload_ends_at_its_timeout():
+    decision = decide(attempt(pod(0), pod(1)), 100, BOUNDS, {})
+    assert (decision.outcome, decision.reason) == ("timed_out", "TimedOut")
+
+
+def test_an_eviction_is_not_a_crash():
+    taken = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drain"}]
+    decision = decide(attempt(pod(0), pod(1, "Failed", state=ended(143), conditions=taken)), 5, BOUNDS, {})
+    assert (decision.reason, decision.nodes) == ("Evicted", ["n1"])
+
+
+def test_a_sick_node_ends_the_attempt_and_is_named():
+    sick = attempt(pod(0), pod(1), health=[{"node": "n1", "message": "n1 became unhealthy: GpuHealthy=False", "evidence": []}])
+    decision = decide(sick, 5, BOUNDS, {})
+    assert (decision.reason, decision.nodes) == ("HardwareFailureDetected", ["n1"])

@@ -1,0 +1,80 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""A result table must survive what kubelets do to logs: rotation, overlapping reads, containers that are gone."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.logs import PodLog
+
+
+class Kubelet:
+    """Serves a growing list of (stamp, text) lines and forgets its head when told."""
+
+    def __init__(self):
+        self.lines, self.gone = [], None
+
+    def read_log(self, namespace, pod, *, into, since_time=None, timestamps=False):
+        if self.gone:
+            raise ClusterError("no such pod", status=404)
+        # sinceTime has whole seconds on a real server: an overlap comes back
+        data = "".join(f"{stamp} {text}\n" for stamp, text in self.lines if not since_time or stamp[:19] >= since_time[:19])
+        into.write(data.encode())
+        return len(data)
+
+
+@pytest.fixture
+def kubelet():
+    return Kubelet()
+
+
+def stamps(count, suffix="Z"):
+    return [(f"2026-03-02T08:00:0{index // 3}.{index % 3}{suffix}", f"line {index}") for index in range(count)]
+
+
+def texts(path):
+    with open(path, encoding="utf-8") as handle:
+        return [line.rstrip("\n").split(" ", 1)[1] for line in handle]
+
+
+@pytest.mark.parametrize("suffix", ["Z", "+02:00", "-07:00"])
+def test_rotation_between_polls_loses_nothing(kubelet, tmp_path, suffix):
+    everything = stamps(12, suffix)
+    log = PodLog(kubelet, "ns", "pod", str(tmp_path / "logs" / "a.log"))
+    for end in (4, 6, 9):
+        kubelet.lines = everything[:end]
+        log.poll()
+    kubelet.lines = everything[7:]  # the head is rotated away before the final read
+    assert log.finish() == (True, "")
+    assert texts(log.path) == [text for _stamp, text in everything]
+    assert os.listdir(tmp_path / "logs") == ["a.log"]
+
+
+def test_a_whole_final_read_replaces_what_was_polled(kubelet, tmp_path):
+    log = PodLog(kubelet, "ns", "pod", str(tmp_path / "a.log"))
+    kubelet.lines = stamps(5)
+    log.poll()
+    kubelet.lines = stamps(9)
+    assert log.finish() == (True, "")
+    assert texts(log.path) == [text for _stamp, text in stamps(9)]
+
+
+def test_a_pod_that_is_gone_leaves_what_was_polled_and_says_so(kubelet, tmp_path):
+    log = PodLog(kubelet, "ns", "pod", str(tmp_path / "a.log"))
+    kubelet.lines = stamps(5)
+    log.poll()
+    kubelet.gone = True
+    whole, problem = log.finish()
+    assert not whole and "no such pod" in problem
+    assert texts(log.path) == [text for _stamp, text in stamps(5)]
+
+
+def test_the_kubelets_placeholder_is_not_a_log(kubelet, tmp_path):
+    log = PodLog(kubelet, "ns", "pod", str(tmp_path / "a.log"))
+    kubelet.lines = [("unable", "to retrieve container logs for containerd://abc")]
+    whole, problem = log.finish()
+    assert not whole and "no longer has the log" in problem
