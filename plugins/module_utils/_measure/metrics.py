@@ -52,9 +52,117 @@ NCCL: dict[str, Metric] = {
     "nccl_version": Metric("string", "", "NCCL library that ran"),
 }
 
+DCGM: dict[str, Metric] = {
+    "result": Metric("string", "", "Class of the worst entity: pass, warn, config_fail, hardware_fail, incomplete, ..."),
+    "gpus": Metric("int", "", "GPUs the diagnostic listed"),
+    "failed_gpus": Metric("int", "", "GPUs named as failed"),
+    "tests": Metric("int", "", "Tests in the document"),
+    "tests_passed": Metric("int", "", "Tests with the result Pass"),
+    "tests_failed": Metric("int", "", "Tests with the result Fail"),
+    "tests_warned": Metric("int", "", "Tests with the result Warn"),
+    "tests_skipped": Metric("int", "", "Tests that were skipped or did not run"),
+    "severity": Metric("string", "", "Worst severity: monitor, config, triage, reset, isolate; null without an error"),
+    "dcgm_version": Metric("string", "", "DCGM that ran"),
+}
+
+GOODPUT: dict[str, Metric] = {
+    "goodput": Metric("number", "", "Useful time over all time, 0 to 1, corrected for the log interval; null when unmeasured"),
+    "goodput_nvcre": Metric("number", "", "The same by NVCRE's formula to the letter"),
+    "goodput_consistent": Metric("bool", "", "Whether the terms agree with the steps that were kept, within 0.05"),
+    "interruptions": Metric("int", "", "Interruptions after the training had begun"),
+    "lost_steps": Metric("int", "", "Steps that were done and lost by interruptions"),
+    "wall_time_s": Metric("number", "s", "Start of the measurement to the end of the job"),
+}
+
+TRAINING: dict[str, Metric] = {
+    "avg_step_time_s": Metric("number", "s", "Mean time of a step after the warm-up, weighted by the steps a line covers"),
+    "step_time_min_s": Metric("number", "s", "Fastest line after the warm-up"),
+    "step_time_max_s": Metric("number", "s", "Slowest line after the warm-up"),
+    "step_time_spread": Metric("number", "", "(max - min) / max of the lines after the warm-up"),
+    "tflops_per_gpu": Metric("number", "TFLOP/s", "Mean throughput per GPU after the warm-up"),
+    "samples_per_second": Metric("number", "1/s", "Global batch size over the mean step time"),
+    "steps": Metric("int", "", "Step lines that count in the averages"),
+    "iterations": Metric("int", "", "Highest iteration reached"),
+    "total_iterations": Metric("int", "", "Iterations the job was asked for"),
+    "loss_first": Metric("number", "", "First loss that was printed"),
+    "loss_last": Metric("number", "", "Loss of the last step line; null when it is missing or not a number"),
+    "diverged": Metric("bool", "", "Whether loss or gradient norm are no numbers at the end"),
+    "nan_iterations": Metric("int", "", "Iterations with a loss that is not a number, as counted by the program"),
+    "skipped_iterations": Metric("int", "", "Iterations skipped, as counted by the program"),
+    "checkpoints": Metric("int", "", "Checkpoints that became durable"),
+    "checkpoint_save_s": Metric("number", "s", "Time that saves kept the training from going on, summed"),
+    "restarts": Metric("int", "", "Starts of the application after the first"),
+    "rank_time_ratio": Metric("number", "", "Slowest over fastest rank in forward and backward pass, where timers are printed"),
+    "framework": Metric("string", "", "megatron, megatron-bridge, nemo or lightning"),
+    **GOODPUT,
+}
+
+PERFTEST: dict[str, Metric] = {
+    "bandwidth": Metric("number", "GB/s", "Average bandwidth at the judged message size"),
+    "bandwidth_gbit": Metric("number", "Gb/s", "The same in the unit network ports are sold in"),
+    "bandwidth_peak": Metric("number", "GB/s", "Peak bandwidth at the judged message size; null when not measured"),
+    "message_rate": Metric("number", "Mpps", "Messages per microsecond at the judged message size"),
+    "latency_us": Metric("number", "us", "Typical (median) latency at the judged message size"),
+    "latency_avg_us": Metric("number", "us", "Mean latency at the judged message size"),
+    "latency_min_us": Metric("number", "us", "Lowest latency at the judged message size"),
+    "latency_max_us": Metric("number", "us", "Highest latency at the judged message size"),
+    "latency_p99_us": Metric("number", "us", "99th percentile of the latency at the judged message size"),
+    "message_size": Metric("int", "B", "The judged message size"),
+    "iterations": Metric("int", "", "Iterations at the judged message size"),
+    "device": Metric("string", "", "RDMA device"),
+    "link_type": Metric("string", "", "IB or Ethernet"),
+    "mtu": Metric("int", "B", "MTU of the connection"),
+    "test": Metric("string", "", "write_bw, send_lat, ..."),
+}
+
+FIO: dict[str, Metric] = {
+    "read_bandwidth": Metric("number", "GB/s", "Read bandwidth summed over the jobs"),
+    "write_bandwidth": Metric("number", "GB/s", "Write bandwidth summed over the jobs"),
+    "read_iops": Metric("number", "1/s", "Read operations per second summed over the jobs"),
+    "write_iops": Metric("number", "1/s", "Write operations per second summed over the jobs"),
+    "read_latency_us": Metric("number", "us", "Mean completion latency of reads"),
+    "write_latency_us": Metric("number", "us", "Mean completion latency of writes"),
+    "read_latency_p99_us": Metric("number", "us", "Worst 99th percentile of the completion latency of reads"),
+    "write_latency_p99_us": Metric("number", "us", "Worst 99th percentile of the completion latency of writes"),
+    "errors": Metric("int", "", "Jobs or I/Os that ended with an error"),
+    "jobs": Metric("int", "", "Jobs in the document"),
+    "runtime_s": Metric("number", "s", "Longest run time of a job"),
+}
+
+NVBANDWIDTH: dict[str, Metric] = {
+    "host_to_device": Metric("number", "GB/s", "Lowest host to device copy bandwidth of a GPU"),
+    "device_to_host": Metric("number", "GB/s", "Lowest device to host copy bandwidth of a GPU"),
+    "device_to_device": Metric("number", "GB/s", "Lowest device to device bandwidth of a pair"),
+    "spread": Metric("number", "", "Worst (max - min) / max inside one test"),
+    "testcases": Metric("int", "", "Test cases that ran"),
+    "failed": Metric("int", "", "Test cases that failed or found wrong data"),
+    "skipped": Metric("int", "", "Test cases that were waived"),
+    "gpus": Metric("int", "", "GPUs listed"),
+}
+
+GPU_BURN: dict[str, Metric] = {
+    "gflops_min": Metric("number", "GFLOP/s", "Last throughput of the slowest GPU"),
+    "gflops_max": Metric("number", "GFLOP/s", "Last throughput of the fastest GPU"),
+    "gflops_spread": Metric("number", "", "(max - min) / max over the GPUs"),
+    "errors": Metric("int", "", "Wrong results summed over the GPUs"),
+    "temperature_max": Metric("number", "C", "Highest temperature that was printed"),
+    "gpus": Metric("int", "", "GPUs that were tested"),
+    "faulty_gpus": Metric("int", "", "GPUs with wrong results, or that died"),
+    "progress": Metric("number", "%", "Last progress that was printed"),
+}
+
 # kind -> its table. Each kind of measurement.KINDS has one.
 METRICS: dict[str, dict[str, Metric]] = {
     "nccl": NCCL,
+    "dcgm": DCGM,
+    "training": TRAINING,
+    "goodput": TRAINING,
+    "log_profile": {},
+    "perftest": PERFTEST,
+    "fio": FIO,
+    "nvbandwidth": NVBANDWIDTH,
+    "gpu_burn": GPU_BURN,
+    "key_value": {},
 }
 
 # Kinds whose users declare further metrics.
