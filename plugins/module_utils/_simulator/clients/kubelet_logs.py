@@ -62,8 +62,8 @@ class ContainerLog:
         self._wake()
 
     def current(self) -> tuple[list[Line], int]:
-        """The lines of the current file and the position after them, for L(since)."""
-        return self._file, self._first + len(self._file)
+        """A copy of the current file's lines and the position after them, for L(since)."""
+        return self._file[:], self._first + len(self._file)
 
     def since(self, position: int) -> tuple[list[Line], int]:
         """Lines from a position on, as far as they still exist, and the new position."""
@@ -211,14 +211,14 @@ async def _stream(source: ContainerLog, options: LogOptions, response: web.Strea
             await response.write(chunk)
             if left == 0:
                 return
-        if not options.follow or source.closed:
-            rest, position = source.since(position) if options.follow else ([], position)
-            if not rest:
-                return
-            lines = rest
-            continue
-        await source.changed()
+        if not options.follow:
+            return
         lines, position = source.since(position)
+        if not lines:
+            if source.closed:
+                return
+            await source.changed()
+            lines, position = source.since(position)
 
 
 def _chunks(lines: Iterable[Line], timestamps: bool) -> t.Iterator[bytes]:

@@ -1,0 +1,83 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""Starting the clients of a simulated cluster together."""
+
+from __future__ import annotations
+
+import ssl
+import typing as t
+from collections.abc import Awaitable
+
+from ..workloads.base import WorkloadModel
+from .api import Api, resource_path
+from .informer import Informer
+from .job_controller import JobController
+from .node_agents import NodeAgents
+from .node_lifecycle import NodeLifecycle
+from .scheduler import Scheduler
+
+
+class _Client(t.Protocol):
+    def start(self) -> Awaitable[None]: ...
+
+    def stop(self) -> Awaitable[None]: ...
+
+
+class Clients:
+    """The running clients. C(await stop()) ends them and leaves the cluster's objects as they are."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._started: list[_Client] = []
+
+    async def start(self, *clients: _Client) -> None:
+        for client in clients:
+            await client.start()
+            self._started.append(client)
+
+    async def stop(self) -> None:
+        for client in reversed(self._started):
+            await client.stop()
+        await self._api.close()
+
+
+async def run_clients(
+    kubeconfig: str,
+    model: WorkloadModel,
+    *,
+    scheduler: bool = True,
+    job_controller: bool = True,
+    node_lifecycle: bool = True,
+    log_tls: t.Optional[ssl.SSLContext] = None,
+    lease_interval_s: t.Optional[float] = None,
+) -> Clients:
+    """Starts the node agents of C(model) and, unless the control plane has its own, the controllers.
+
+    Returns when all nodes are registered. Everything runs in the current event loop until C(stop()).
+    C(log_tls): server side TLS of the log server, for a genuine API server. Raises InputError for a broken kubeconfig, ClusterError or
+    ApiError when the API server refuses the nodes.
+    """
+    api = Api.from_kubeconfig(kubeconfig)
+    clients = Clients(api)
+    only_bound = not (scheduler or job_controller or node_lifecycle)
+    pods = Informer(api, resource_path("pods"), **({"fieldSelector": "spec.nodeName!="} if only_bound else {}))
+    nodes = Informer(api, resource_path("nodes"))
+    services = Informer(api, resource_path("services"))
+    try:
+        await clients.start(NodeAgents(api, model, pods, services, tls=log_tls, lease_interval_s=lease_interval_s))
+        if node_lifecycle:
+            leases = Informer(api, resource_path("coordination.k8s.io/v1/leases", "kube-node-lease"))
+            await clients.start(NodeLifecycle(api, nodes, pods, leases, model.time_scale), leases)
+        if job_controller:
+            jobs = Informer(api, resource_path("batch/v1/jobs"))
+            await clients.start(JobController(api, jobs, pods, model.time_scale), jobs)
+        if scheduler:
+            await clients.start(Scheduler(api, pods, nodes))
+        if scheduler or node_lifecycle:
+            await clients.start(nodes)
+        await clients.start(services, pods)
+    except BaseException:
+        await clients.stop()
+        raise
+    return clients
