@@ -248,21 +248,15 @@ class Printer:
     def header(self) -> list[str]:
         """The head of the table."""
         time = "cputime" if self.options.cpu_time else "   time"
-        if self.version >= (2, 17, 3):
-            columns = f"  {time}   algbw   busbw  #wrong"
-            units = "     (us)  (GB/s)  (GB/s)        "
-            title = "#                                                              out-of-place                       in-place          "
-            end = " "
-        else:
-            columns = f"  {time}   algbw   busbw #wrong"
-            units = "     (us)  (GB/s)  (GB/s)       "
-            title = "#                                                              out-of-place                       in-place          "
-            end = ""
+        wide = self.version >= (2, 17, 3)
+        columns = f"  {time}   algbw   busbw {' ' if wide else ''}#wrong"
+        units = "     (us)  (GB/s)  (GB/s)" + " " * (8 if wide else 7)
+        end = " " if wide else ""
         return [
             "#",
-            title,
+            f"#{'':62}out-of-place{'':23}in-place{'':10}",
             f"#       size         count      type   redop    root{columns}{columns}{end}",
-            f"#        (B)    (elements)                        {units}{units}{end}",
+            f"#        (B)    (elements){'':26}{units}{units}{end}",
         ]
 
     # -- rows

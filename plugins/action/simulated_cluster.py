@@ -1,0 +1,85 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Start or stop a simulated GPU cluster on the control node. Documentation: plugins/modules/simulated_cluster.py"""
+
+from __future__ import annotations
+
+import os
+import sys
+import typing as t
+from pathlib import Path
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import to_plain
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.launcher import Launcher
+
+_COLLECTION = Path(__file__).resolve().parents[2]
+
+
+class ActionModule(ActionBase):
+    """The action behind gpu_cluster.readiness.simulated_cluster."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
+        _, args = self.validate_argument_spec(
+            argument_spec={
+                "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
+                "definition": {"type": "raw"},
+                "kubeconfig": {"type": "path", "required": True},
+                "timeout_s": {"type": "float", "default": 120.0},
+            }
+        )
+        args = to_plain(args)
+        launcher = Launcher(args["kubeconfig"], import_root=_import_root())
+        try:
+            if args["state"] == "stopped":
+                return {**result, **self._stopped(launcher)}
+            return {**result, **self._started(launcher, self._definition(args["definition"], task_vars or {}), args["timeout_s"])}
+        except ReadinessError as error:
+            raise AnsibleActionFail(error.render(), result={"error": error.as_dict()}) from error
+
+    def _started(self, launcher: Launcher, definition: t.Any, timeout_s: float) -> dict[str, t.Any]:
+        if self._task.check_mode:
+            return {"changed": launcher.wants_start(definition), "kubeconfig": str(launcher.kubeconfig), "started": False}
+        running, started = launcher.start(definition, timeout_s)
+        return {
+            "changed": started,
+            "started": started,
+            "kubeconfig": running.kubeconfig,
+            "pid": running.pid,
+            "nodes": running.nodes,
+            "log": str(launcher.log_file),
+        }
+
+    def _stopped(self, launcher: Launcher) -> dict[str, t.Any]:
+        stops = launcher.running() is not None if self._task.check_mode else launcher.stop()
+        return {"changed": stops, "kubeconfig": str(launcher.kubeconfig), "started": False}
+
+    def _definition(self, value: t.Any, task_vars: dict[str, t.Any]) -> t.Any:
+        """Data as it is; a path made absolute; the bare name of a built-in definition becomes its path."""
+        if not isinstance(value, str):
+            return value
+        built_in = _COLLECTION / "inventories" / "simulated" / "definitions" / f"{value}.yml"
+        if os.sep not in value and built_in.exists():
+            return str(built_in)
+        if os.path.exists(value):
+            return os.path.abspath(value)
+        return str(self._loader.path_dwim_relative(to_plain(task_vars.get("playbook_dir", os.getcwd())), "", value))
+
+
+def _import_root() -> str:
+    """The folder to put on PYTHONPATH so that another process can import this collection; "" if none is needed or known."""
+    from ansible.utils.collection_loader import AnsibleCollectionConfig
+
+    for root in [*AnsibleCollectionConfig.collection_paths, *sys.path]:
+        here = Path(root) / "ansible_collections" / "gpu_cluster" / "readiness"
+        if here.exists() and here.resolve() == _COLLECTION:
+            return str(root)
+    return ""
