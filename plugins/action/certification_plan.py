@@ -10,6 +10,7 @@ import secrets
 import time
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import load_registries
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.health import DEFAULT_EXPRESSION, compile_health
@@ -45,7 +46,8 @@ class ActionModule(ReadinessAction):
         check_request(spec, directories)
         if arguments["snapshot"] is None:
             return {"changed": False, "certification": spec}
-        plan = make_plan(spec, arguments["snapshot"], load_catalog(directories), directories)
+        catalog = {**load_catalog(directories), "registries": load_registries(directories)}
+        plan = make_plan(spec, arguments["snapshot"], catalog, directories)
         return self._open_run(spec, arguments, plan)
 
     def _open_run(self, spec: dict[str, t.Any], arguments: dict[str, t.Any], plan: dict[str, t.Any]) -> dict[str, t.Any]:

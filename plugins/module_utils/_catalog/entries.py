@@ -14,8 +14,19 @@ import typing as t
 from .._common.checks import known_keys, list_of, of_type, one_of, size_bytes, text, truth, whole_number
 from .._common.errors import InputError, unknown_value
 
-ENTRY_KEYS = ("name", "description", "framework", "image", "test_scales", "measure", "options", "option_defaults_by_test_scale", "mpi", "env",
-              "timeouts")  # fmt: skip
+ENTRY_KEYS = (
+    "name",
+    "description",
+    "framework",
+    "image",
+    "test_scales",
+    "measure",
+    "options",
+    "option_defaults_by_test_scale",
+    "mpi",
+    "env",
+    "timeouts",
+)
 OPTION_KEYS = ("type", "default", "minimum", "description")
 OPTION_TYPES = ("int", "size", "text", "bool")
 FRAMEWORKS = ("mpi",)
@@ -50,6 +61,24 @@ def load_entry(directories: t.Sequence[str], name: str, place: str = "test") -> 
                 raise InputError(f"cannot be read: {' '.join(str(error).split())}", place=path) from error
             return check_entry(raw, path)
     raise unknown_value("catalog test", name, list_entries(directories), place)
+
+
+def load_registries(directories: t.Sequence[str]) -> dict[str, str]:
+    """Container registries by the name catalog images use for them; a user's directory wins over the shipped one."""
+    import yaml
+
+    registries: dict[str, str] = {}
+    for directory in reversed(directories):
+        path = os.path.join(directory, "registries.yml")
+        if not os.path.isfile(path):
+            continue
+        try:
+            with open(path, encoding="utf-8") as handle:
+                raw = yaml.safe_load(handle)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise InputError(f"cannot be read: {' '.join(str(error).split())}", place=path) from error
+        registries.update({str(name): text(host, f"{path}: {name}") for name, host in of_type(raw, dict, path).items()})
+    return registries
 
 
 def check_entry(raw: t.Any, place: str) -> Entry:

@@ -17,6 +17,7 @@ from .._common.errors import InputError, unknown_value
 from .._judge.criteria import compile_criteria
 from .._measure.metrics import METRICS, OPEN
 from .grouping import Node, group_nodes
+from .spec import NETWORK_KEYS
 
 DEFAULT_NAMESPACE = "default"
 DEFAULT_SSH_PORT = 2222
@@ -85,7 +86,7 @@ def _category(
     by_name = {node["name"]: node for node in pool["nodes"]}
     for group in groups:
         members = [by_name[name] for name in group["nodes"]]
-        group["expected_transport"] = wanted["expect_transport"] or _expected_transport(members, template, snapshot)
+        group["expected_transport"] = wanted["expect_transport"] or _expected_transport(members, template)
     return {
         "id": f"c{number:02d}-{variant}-{wanted['test_scale']}{suffix}",
         "short_id": f"c{number:02d}",
@@ -125,20 +126,22 @@ def _template(
     if "mnnvl" in options and options["mnnvl"] is None:
         options["mnnvl"] = _has_cliques(pool["nodes"])
         explain.append({"path": "options.mnnvl", "value": options["mnnvl"], "rule": "nodes share NVLink cliques", "overridden": []})
-    settings, network_explain = resolve_network(snapshot["platform"]["name"], pool["model"], catalog, {**workload, "nodes": pool["nodes"]})
+    user = {key: workload[key] for key in ("env", *NETWORK_KEYS) if key in workload}
+    user.update(mnnvl=options.get("mnnvl"), gpus_per_node=gpus)
+    settings, network_explain = resolve_network(snapshot["platform"]["name"], pool["model"], catalog, user, nodes=pool["nodes"])
     variables = {"options": options, "gpus_per_node": gpus}
-    env = {item["name"]: str(item["value"]) for item in entry["env"]}
-    for rule, items in (("platform", settings["env"]), ("user", workload.get("env", []))):
-        for item in items:
-            if item["name"] in env and env[item["name"]] != item["value"]:
-                overridden = [{"rule": "catalog entry or platform", "value": env[item["name"]]}]
-                explain.append({"path": f"env.{item['name']}", "value": item["value"], "rule": rule, "overridden": overridden})
-            env[item["name"]] = str(item["value"])
+    env = render({item["name"]: str(item["value"]) for item in entry["env"]}, variables, f"{entry['name']}: env")
+    env.update({item["name"]: str(item["value"]) for item in settings["env"] if item.get("value") is not None})
     attempt_timeout = spec["bounds"]["attempt_timeout_s"] or entry["timeouts"]["attempt_s"]
-    image, image_rule = _image(entry, workload, catalog, place)
+    image, image_rule = _image(entry, settings, workload, catalog, place)
     explain.append({"path": "image", "value": image, "rule": image_rule, "overridden": []})
     mpi = render(entry["mpi"], variables, f"{entry['name']}: mpi")
-    resources = {GPU_RESOURCE: gpus}
+    if settings["mpirun"]:
+        mpi["mpirun"] = settings["mpirun"]
+    if settings["binary_dir"]:
+        # Images that keep their programs elsewhere name them without the suffix of an MPI build.
+        mpi["binary"] = f"{settings['binary_dir']}/{mpi['binary'].rsplit('/', 1)[1].removesuffix('_mpi')}"
+    resources = {GPU_RESOURCE: gpus, **settings["resources"]}
     if settings["nic_resource"]:
         resources[settings["nic_resource"]] = settings["nics_per_node"]
     template = {
@@ -148,17 +151,22 @@ def _template(
         "image_pull_secrets": workload.get("image_pull_secrets", []),
         "service_account": workload.get("service_account"),
         "gpus_per_node": gpus,
+        "nic_resource": settings["nic_resource"],
         "resources": resources,
-        "env": [{"name": name, "value": value} for name, value in render(env, variables, f"{entry['name']}: env").items()],
-        "mpi": {**mpi, "mpirun_args": list(settings["mpirun_args"])},
-        "volumes": list(settings["volumes"]),
-        "volume_mounts": list(settings["volume_mounts"]),
-        "annotations": dict(settings["annotations"]),
-        "security": dict(settings["security"]),
-        "host_network": bool(settings.get("host_network")),
-        "tolerations": _tolerations(spec, workload, pool["nodes"]),
+        "env": [{"name": name, "value": value} for name, value in env.items()],
+        "mpi": {**mpi, "mpirun_args": settings["mpirun_args"], "pre_command": settings["pre_command"]},
+        "volumes": settings["volumes"],
+        "volume_mounts": settings["volume_mounts"],
+        "annotations": settings["annotations"],
+        "security": settings["security"],
+        "init_containers": [
+            {**item, "image": _reference(item["image"], catalog, workload, place) if isinstance(item["image"], dict) else item["image"]}
+            for item in settings["init_containers"]
+        ],
+        "tolerations": _tolerations(spec, workload, settings, pool["nodes"]),
         "ssh_port": workload.get("ssh_port", DEFAULT_SSH_PORT),
         "success_policy": bool(snapshot["capabilities"].get("success_policy")),
+        "transport": settings["transport"],
         "attempt_timeout_s": attempt_timeout,
         "active_deadline_s": attempt_timeout + spec["bounds"]["queue_timeout_s"] + DEADLINE_MARGIN_S,
     }
@@ -186,40 +194,51 @@ def _has_cliques(nodes: t.Sequence[Node]) -> bool:
     return all(cliques) and len(set(cliques)) < len(cliques)
 
 
-def _expected_transport(members: t.Sequence[Node], template: t.Mapping[str, t.Any], snapshot: t.Mapping[str, t.Any]) -> t.Optional[str]:
-    """What the group's traffic must use, where the cluster itself says so; None when nothing does."""
+def _expected_transport(members: t.Sequence[Node], template: t.Mapping[str, t.Any]) -> t.Optional[str]:
+    """What the group's traffic must use, where platform and nodes say so; None when nothing does."""
     if len(members) == 1:
         return None
     cliques = {node["domains"].get("clique") for node in members}
     mnnvl = any(item["name"] == "NCCL_MNNVL_ENABLE" and item["value"] == "1" for item in template["env"])
     if mnnvl and len(cliques) == 1 and None not in cliques:
         return "mnnvl"
-    nic = next((name for name in template["resources"] if name != GPU_RESOURCE), None)
-    if nic is None:
+    if template["transport"] in TRANSPORTS and template["transport"] != "mnnvl":
+        return template["transport"]
+    if template["nic_resource"] is None:
         return None
-    return "efa" if nic.endswith("/efa") else "rdma"
+    return "efa" if template["nic_resource"].endswith("/efa") else "rdma"
 
 
-def _image(entry: Entry, workload: t.Mapping[str, t.Any], catalog: t.Mapping[str, t.Any], place: str) -> tuple[str, str]:
+def _image(
+    entry: Entry, settings: t.Mapping[str, t.Any], workload: t.Mapping[str, t.Any], catalog: t.Mapping[str, t.Any], place: str
+) -> tuple[str, str]:
+    """The image reference and the rule that chose it: user, platform, catalog entry."""
     if workload.get("image"):
         return workload["image"], "user"
-    image = entry["image"]
-    registries = {**catalog.get("registries", {}), **workload.get("image_registries", {})}
+    image = settings["image"] or entry["image"]
+    return _reference(image, catalog, workload, place), "platform" if settings["image"] else "catalog entry"
+
+
+def _reference(image: t.Mapping[str, str], catalog: t.Mapping[str, t.Any], workload: t.Mapping[str, t.Any], place: str) -> str:
+    """The full reference of a catalog image, from the user's mirror if there is one."""
+    registries = {**catalog["registries"], **workload.get("image_registries", {})}
     if image["registry"] not in registries:
-        raise unknown_value("registry", image["registry"], registries, f"{place}: image of {entry['name']}")
+        raise unknown_value("registry", image["registry"], registries, f"{place}: image {image['repository']}")
     suffix = f"@{image['digest']}" if image.get("digest") else f":{image['tag']}"
-    rule = "user registry" if image["registry"] in workload.get("image_registries", {}) else "catalog entry"
-    return f"{registries[image['registry']]}/{image['repository']}{suffix}", rule
+    return f"{registries[image['registry']]}/{image['repository']}{suffix}"
 
 
-def _tolerations(spec: t.Mapping[str, t.Any], workload: t.Mapping[str, t.Any], nodes: t.Sequence[Node]) -> list[dict[str, t.Any]]:
-    """The user's, and one for each taint that target nodes carry; never one for a taint by which Kubernetes says a node is unwell."""
+def _tolerations(
+    spec: t.Mapping[str, t.Any], workload: t.Mapping[str, t.Any], settings: t.Mapping[str, t.Any], nodes: t.Sequence[Node]
+) -> list[dict[str, t.Any]]:
+    """The user's, else one for each taint that target nodes carry; never one for a taint by which Kubernetes says a node is unwell."""
     if "tolerations" in workload:
         return list(workload["tolerations"])
     keys = {taint["key"] for node in nodes for taint in node["taints"] if not taint["key"].startswith("node.kubernetes.io/")}
     if spec["target"]["include_cordoned"]:
         keys.add("node.kubernetes.io/unschedulable")
-    return [{"key": key, "operator": "Exists"} for key in sorted({GPU_RESOURCE, *keys})]
+    found = [{"key": key, "operator": "Exists"} for key in sorted({GPU_RESOURCE, *keys})]
+    return found + [item for item in settings["tolerations"] if item.get("key") not in {entry["key"] for entry in found}]
 
 
 def _cost(categories: t.Sequence[t.Mapping[str, t.Any]], nodes: t.Sequence[Node]) -> dict[str, t.Any]:

@@ -32,8 +32,20 @@ SPEC_KEYS = (
     "node_health",
 )
 CATEGORY_KEYS = ("test", "test_scale", "options", "criteria", "thresholds", "isolate", "workload", "expect_transport")
-WORKLOAD_KEYS = ("namespace", "image", "image_registries", "image_pull_secrets", "env", "service_account", "tolerations", "ssh_port",
-                 "gpus_per_node", "nic_resource", "nics_per_node", "rdma_device_access")  # fmt: skip
+# Options of the network settings, handed on as they are; _catalog.resolve checks them.
+NETWORK_KEYS = ("nic_resource", "nics_per_node", "socket_interface", "hca", "gid_index", "rdma_device_access")
+WORKLOAD_KEYS = (
+    "namespace",
+    "image",
+    "image_registries",
+    "image_pull_secrets",
+    "env",
+    "service_account",
+    "tolerations",
+    "ssh_port",
+    "gpus_per_node",
+    *NETWORK_KEYS,
+)
 TARGET_KEYS = ("node_selector", "match_expressions", "node_names", "include_cordoned", "gpu")
 
 # One place for every bound: (default, minimum). Seconds where the name says so.
@@ -144,14 +156,12 @@ def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
     result: dict[str, t.Any] = {}
     for key, value in given.items():
         where = f"{place}.{key}"
-        if key in ("namespace", "image", "service_account", "nic_resource"):
+        if key in ("namespace", "image", "service_account", "nic_resource", "socket_interface", "hca", "rdma_device_access"):
             result[key] = text(value, where)
         elif key in ("ssh_port", "gpus_per_node"):
             result[key] = whole_number(value, where, minimum=1, maximum=65535)
-        elif key == "nics_per_node":
+        elif key in ("nics_per_node", "gid_index"):
             result[key] = whole_number(value, where)
-        elif key == "rdma_device_access":
-            result[key] = one_of(value, ("device_plugin", "host_path"), "value", where)
         elif key == "image_registries":
             result[key] = {str(name): text(host, f"{where}.{name}") for name, host in of_type(value, dict, where).items()}
         elif key == "image_pull_secrets":

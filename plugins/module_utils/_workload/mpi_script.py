@@ -22,10 +22,29 @@ WORKER_WAIT_S = 300
 KEEP_RESULT = "grep -E '^ *[0-9]+ +[0-9]+ +[a-z]|^# (Out of bounds|Avg bus)' | tail -c 4000 > /dev/termination-log"
 
 
+def _exports(env: t.Sequence[t.Mapping[str, str]]) -> tuple[list[str], list[str]]:
+    """Shell lines and mpirun arguments for the environment of the ranks.
+
+    A value that refers to its own variable (PATH=$PATH:/opt/x) extends what the image has, so the shell must fill it in;
+    every other value is passed as it stands.
+    """
+    lines, arguments = [], []
+    for item in env:
+        name, value = item["name"], item["value"]
+        if f"${name}" in value:
+            own = "${" + name + ":-}"
+            parts = [shlex.quote(part) if part else "" for part in value.split(f"${name}")]
+            lines.append(f"export {name}=" + f'"{own}"'.join(parts))
+            arguments += ["-x", name]
+        else:
+            arguments += ["-x", f"{name}={value}"]
+    return lines, arguments
+
+
 def mpi_script(*, mpirun: str, mpirun_args: t.Sequence[str], binary: str, args: t.Sequence[str], env: t.Sequence[dict[str, str]],
-               slots: int, nodes: int, ssh_port: int) -> str:  # fmt: skip
+               slots: int, nodes: int, ssh_port: int, pre_command: t.Sequence[str] = ()) -> str:  # fmt: skip
     """The script for a group of nodes; env goes to every rank by mpirun -x, since ranks started over ssh see no container env."""
-    exports = [part for item in env for part in ("-x", f"{item['name']}={item['value']}")]
+    export_lines, exports = _exports(env)
     command = shlex.join([mpirun, "--hostfile", HOSTFILE, "-N", str(slots), "--allow-run-as-root", *mpirun_args, *exports, binary, *args])
     fail = f'fail() {{ echo "{SETUP_ERROR} $1"; exit {SETUP_EXIT_CODE}; }}'
     lines = ["set -u", fail]
@@ -45,6 +64,8 @@ def mpi_script(*, mpirun: str, mpirun_args: t.Sequence[str], binary: str, args: 
     lines += [
         f'[ -x {shlex.quote(mpirun)} ] || fail "the image has no {mpirun}"',
         f'[ -x {shlex.quote(binary)} ] || fail "the image has no {binary}"',
+        *export_lines,
+        *pre_command,
         f"exec 4> >({KEEP_RESULT}); keep=$!",
         f"{command} 4>&- 2>&1 | tee /dev/fd/4",
         'code="${PIPESTATUS[0]}"; exec 4>&-; wait "$keep"; exit "$code"',

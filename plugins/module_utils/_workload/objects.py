@@ -142,9 +142,10 @@ def _pod(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.Any], name:
     }
     if multi:
         pod["subdomain"] = name
-    for key, field in (("service_account", "serviceAccountName"), ("host_network", "hostNetwork"), ("scheduler_name", "schedulerName")):
-        if template.get(key):
-            pod[field] = template[key]
+    if template.get("service_account"):
+        pod["serviceAccountName"] = template["service_account"]
+    if template.get("init_containers"):
+        pod["initContainers"] = list(template["init_containers"])
     if template.get("image_pull_secrets"):
         pod["imagePullSecrets"] = [{"name": secret} for secret in template["image_pull_secrets"]]
     return pod
@@ -166,9 +167,13 @@ def _container(template: t.Mapping[str, t.Any], nodes: t.Sequence[str], mounts: 
         slots=template["gpus_per_node"],
         nodes=len(nodes),
         ssh_port=template["ssh_port"],
+        pre_command=mpi.get("pre_command", ()),
     )
-    resources = {name: str(count) for name, count in template["resources"].items() if count}
-    security: Manifest = {"capabilities": {"add": ["IPC_LOCK"]}, **template.get("security", {})}
+    resources = {name: str(amount) for name, amount in template["resources"].items() if amount}
+    wanted = template["security"]
+    security: Manifest = {"capabilities": {"add": list(wanted.get("capabilities", []))}}
+    if wanted.get("privileged"):
+        security = {"privileged": True}
     return {
         "name": "node",
         "image": template["image"],

@@ -34,7 +34,8 @@ TEMPLATE = {
     "volumes": [],
     "volume_mounts": [],
     "annotations": {},
-    "security": {},
+    "security": {"capabilities": ["IPC_LOCK"], "privileged": False},
+    "init_containers": [],
     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
     "ssh_port": 2222,
     "success_policy": True,
@@ -94,6 +95,15 @@ def test_values_with_blanks_and_quotes_reach_the_program_whole():
     script = objects(["n0"], env=env)["job"]["spec"]["template"]["spec"]["containers"][0]["command"][2]
     line = next(line for line in script.splitlines() if line.startswith("/usr/bin/mpirun"))
     assert "ODD=a b'c$HOME" in shlex.split(line.split(" 4>&-")[0])
+
+
+def test_a_path_that_extends_itself_is_extended_in_the_image(tmp_path):
+    env = [{"name": "PATH", "value": "$PATH:/opt/x y"}]
+    script = objects(["n0"], env=env)["job"]["spec"]["template"]["spec"]["containers"][0]["command"][2]
+    line = next(line for line in script.splitlines() if line.startswith("export PATH="))
+    shown = subprocess.run(["bash", "-c", f"PATH=/bin; {line}; echo $PATH"], capture_output=True, text=True, check=True)
+    assert shown.stdout == "/bin:/opt/x y\n"
+    assert "-x PATH " in script
 
 
 @given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300), st.integers(10, 63))

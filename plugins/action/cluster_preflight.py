@@ -1,0 +1,37 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Action plugin behind gpu_cluster.readiness.cluster_preflight."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import cleanup, preflight
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.journal import utc
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
+
+
+class ActionModule(ReadinessAction):
+    """Permissions, server-side dry run, and leftovers of our own dead runs."""
+
+    ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {**AUTH_ARGUMENTS, "run_dir": {"type": "path", "required": True}}
+
+    def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+        """Fails before anything is created; sweeps what an earlier run left whose announced end has passed."""
+        run = RunDirectory(arguments["run_dir"])
+        client = Client.from_options(arguments)
+        result = preflight.check(client, run.read(run.run)["run_id"], run.read(run.plan)["categories"])
+        swept = []
+        for namespace in result["namespaces"]:
+            for dead in cleanup.expired_runs(client, namespace, utc(time.time())):
+                self.say(
+                    f"Found leftovers of run {dead}, whose control node is gone: {'would remove' if self.check_mode else 'removing'} them"
+                )
+                if not self.check_mode:
+                    cleanup.clean(client, namespace, cleanup.selector(dead))
+                swept.append(dead)
+        return {"changed": bool(swept) and not self.check_mode, "swept": swept, **result}
