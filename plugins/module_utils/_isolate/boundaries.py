@@ -1,0 +1,195 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""Several domains failed together: a domain, its boundary, or a pair across domains."""
+
+from __future__ import annotations
+
+import typing as t
+
+from . import leaves, pairs
+from .engine import Steps, Trial
+from .evidence import CONVICT
+from .grouping import Nodes, circle, split
+from .search import Finding, Search
+
+FEW = 4  # so many domains are compared with each other instead of being split further
+
+
+def search_domains(search: Search, units: list[Nodes], parent: Trial, verdict: str = "fail") -> Steps:
+    """The union of these domains did not pass on the network. Find what is at fault."""
+    units = [unit for unit in units if unit]
+    if len(units) == 1:
+        if not search.proven_inside(units[0]):
+            yield from leaves.look(search, units[0], "net")
+        return
+    unproven = [unit for unit in units if not search.proven_inside(unit)]
+    room = search.options["max_concurrent"] or len(units)
+    # With NVLink domains the network inside a domain was never tested: do that for all of them in one wave.
+    alone_at_once = search.options["mnnvl"] and len(unproven) <= room
+    if len(units) > FEW and not (unproven and alone_at_once):
+        yield from _split_and_descend(search, units, parent, verdict)
+        return
+    if unproven:
+        verdicts = yield from search.all_of(leaves.look(search, unit, "net") for unit in unproven)
+        if any(found != "pass" for found in verdicts):
+            return  # the next closing test says whether that was all
+    if len(units) > FEW:
+        yield from _split_and_descend(search, units, parent, verdict)
+    elif verdict != "gray":
+        yield from _compare(search, units, parent)
+
+
+def _split_and_descend(search: Search, units: list[Nodes], parent: Trial, verdict: str) -> Steps:
+    parts = split(units, 4)
+    unions = [tuple(sorted(node for unit in part for node in unit)) for part in parts]
+    jobs = [
+        _screen(search, union, f"{len(part)} of the {len(units)} domains that failed together")
+        for part, union in zip(parts, unions, strict=True)
+    ]
+    results = yield from search.all_of(jobs)
+    bad = [(part, trial, found) for part, (found, trial) in zip(parts, results, strict=True) if found != "pass"]
+    if bad:
+        yield from search.all_of(search_domains(search, part, trial, found) for part, trial, found in bad)
+    else:
+        yield from pairs.contradiction(
+            search, tuple(sorted(node for union in unions for node in union)), unions, "net", parent, weak=verdict == "gray"
+        )
+
+
+def _screen(search: Search, nodes: Nodes, purpose: str) -> Steps:
+    known = search.passed_together(nodes, "net")
+    if known:
+        return "pass", known
+    trial = search.ask(nodes, "net", purpose, "the fault is among these domains")
+    found = yield from search.settle(trial, look_inside=True)
+    return found, trial
+
+
+def _compare(search: Search, units: list[Nodes], parent: Trial) -> Steps:
+    """At most four domains, each good alone: boundaries and pairs."""
+    partners = _good_crossers(search, units)
+    failing: list[tuple[int, int]] = []
+    suspects = list(range(len(units)))
+    if not partners:
+        if len(units) == 2:
+            yield from pairs.search_pairs(search, units, "net", [parent])
+            return
+        failing, passing = yield from _rounds(search, units)
+        if not failing:
+            return
+        if not passing:
+            search.unresolved(
+                (node for unit in units for node in unit), "net", "no two of these domains work together: their boundaries", [parent]
+            )
+            return
+        partners = [units[number] for number in sorted({number for pair in passing for number in pair})]
+        suspects = sorted({number for pair in failing for number in pair})
+    before = search.changes
+    while suspects:
+        # Each suspect needs a partner of its own in the same wave.
+        batch = []
+        free = list(partners)
+        for number in suspects:
+            partner = next((item for item in free if item != units[number]), None)
+            if partner is not None:
+                free.remove(partner)
+                batch.append((number, partner))
+        if not batch:
+            break
+        yield from search.all_of(_halves(search, units[number], partner) for number, partner in batch)
+        suspects = [number for number in suspects if number not in {done for done, _partner in batch}]
+    if search.changes != before:
+        return
+    # Every domain works with a good one: what fails is between two of these.
+    if failing:
+        for a, b in failing:
+            yield from pairs.search_pairs(search, [units[a], units[b]], "net", [parent])
+    else:
+        yield from pairs.search_pairs(search, units, "net", [parent])
+
+
+def _rounds(search: Search, units: list[Nodes]) -> Steps:
+    """Pairs of domains in rounds until something fails and something passes: (failing, passing) pairs."""
+    failing: list[tuple[int, int]] = []
+    passing: list[tuple[int, int]] = []
+    for number, pairs_ in enumerate(circle(len(units))):
+        last = number == len(circle(len(units))) - 1
+        if last and not failing and len(pairs_) > 0:
+            yield from pairs.settle_combinations(search, [(units[a], units[b]) for a, b in pairs_], "net", [])
+            return [], passing
+        verdicts = yield from pairs.test_combinations(search, [(units[a], units[b]) for a, b in pairs_], "net")
+        for pair, verdict in zip(pairs_, verdicts, strict=True):
+            (failing if verdict == "fail" else passing).append(pair)
+        if failing and passing:
+            break
+    return failing, passing
+
+
+def _good_crossers(search: Search, units: list[Nodes]) -> list[Nodes]:
+    """Other domains that passed as a whole together with a third one."""
+    mine = {search.unit_of[unit[0]] for unit in units}
+    tainted = search.tainted()
+    result: list[Nodes] = []
+    for number, unit in enumerate(search.units):
+        nodes = tuple(node for node in unit.nodes if node not in tainted)
+        if number in mine or not nodes or len(result) == len(units):
+            continue
+        trial = search.passed_together(nodes, "net")
+        if trial is None or trial.shape != "cross":
+            continue
+        result.append(nodes)
+    return result
+
+
+def _halves(search: Search, unit: Nodes, partner: Nodes) -> Steps:
+    """A domain against a good one, as two disjoint tests: both fail for a boundary, one fails for a pair."""
+    near, far = split(unit, 2), split(partner, 2)
+    combos = [(tuple(near[at % len(near)]), tuple(far[at % len(far)])) for at in range(2)]
+    trials = [
+        search.ask(a + b, "net", "half of a domain with half of a domain that crosses well", "the boundary of this domain")
+        for a, b in combos
+    ]
+    verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
+    if verdicts == ["fail", "fail"]:
+        yield from _blame_boundary(search, unit, trials, combos)
+    elif "fail" in verdicts:
+        yield from pairs.settle_combinations(search, [combos[verdicts.index("fail")]], "net", [trials[verdicts.index("fail")]])
+
+
+def _blame_boundary(search: Search, unit: Nodes, trials: list[Trial], combos: list[tuple[Nodes, Nodes]]) -> Steps:
+    """Enough evidence for the boundary of a domain? Repeat the halves if not."""
+    witnesses = [trial for trial in trials if search.evidence.weight(trial) > 0]
+    total = search.total(trials)
+    for _turn in range(search.limits["runs_per_test"]):
+        if total >= CONVICT and len(witnesses) > 1:
+            break
+        more = [search.ask(a + b, "net", "half of the domain again", "the boundary of this domain") for a, b in combos]
+        yield more
+        total += search.total(more)
+        witnesses += [trial for trial in more if search.evidence.weight(trial) > 0]
+    if total < CONVICT:
+        return
+    if len(unit) == 1:
+        # The boundary of a one-node domain is the network path of that node.
+        search.accuse(unit[0], "net", total, witnesses)
+        return
+    search.blame(Finding("rack-boundary", "net", tuple(unit), strength=total, witnesses=witnesses))
+
+
+def boundary_control(search: Search, finding: Finding) -> Steps:
+    """Twice alone: a domain whose boundary is blamed must be good inside, else the blame is taken back."""
+    for _turn in range(2):
+        trial = search.ask(finding.left, "net", "control: the domain alone", "the fault is inside the domain")
+        verdict = yield from search.settle(trial)
+        finding.controls.append(trial)
+        if verdict == "fail":
+            search.retract(finding)
+            yield from pairs.soak(search, finding.left, "net", finding.witnesses)
+            return
+
+
+def restricted(search: Search, members: t.Collection[int]) -> list[Nodes]:
+    """The domains of these nodes, each with the members that are in it."""
+    inside = set(members)
+    return [nodes for unit in search.units if (nodes := tuple(node for node in unit.nodes if node in inside))]

@@ -1,0 +1,294 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""The whole search: a first look at every domain, then closing tests until the rest of the cluster is proven.
+
+The run ends well only through a closing test: everything that is not accused, together, at full load.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from . import boundaries, leaves, pairs
+from .engine import Steps, Trial
+from .evidence import CLEAR, FAIL
+from .grouping import Nodes, split
+from .search import Finding, Search
+
+
+def program(search: Search) -> Steps:
+    """The procedure behind everything else."""
+    known_bad = yield from _known_single_failures(search)
+    yield from _first_look(search, known_bad)
+    yield from _second_chance(search)
+    if len(search.names) == 1:
+        return
+    for _loop in range(search.limits["closure_loops"]):
+        if (yield from _close(search)):
+            before = search.changes
+            yield from _recheck_priors(search)
+            if search.changes == before:
+                return
+    members = _closing_set(search, swap=False)
+    if not search.proofs and len(members) > 1:
+        search.unresolved(members, "net", "the closing test still fails after the permitted number of rounds")
+
+
+# ----- first look -----
+
+
+def _known_single_failures(search: Search) -> Steps:
+    """Nodes that evidence from before shows failing alone: repeat those first; returns the accused."""
+    suspects = sorted({nodes[0] for nodes, _transport, prior in search.untouched_priors(True) if prior.get("passed") is not True})
+    bad: list[int] = []
+    jobs = []
+    for node in suspects:
+        trial = search.ask((node,), "net", f"{search.names[node]} alone", "the node itself")
+        if search.evidence.weight(trial) > 0:
+            bad.append(node)
+            jobs.append(leaves.narrow(search, (node,), "net", trial, "fail"))
+    yield from search.all_of(jobs)
+    return set(bad) & (set(search.accused) | set(search.untested))
+
+
+def _first_look(search: Search, left_out: set[int]) -> Steps:
+    """Every domain alone; with little concurrency, groups of domains first."""
+    units = [nodes for unit in search.units if (nodes := tuple(node for node in unit.nodes if node not in left_out))]
+    room = search.options["max_concurrent"]
+    if room and room < len(units) and not search.options["mnnvl"]:
+        yield from search.all_of(_look_at_many(search, part) for part in split(units, room))
+        return
+    yield from search.all_of(
+        leaves.look(search, unit, search.domain_transport(search.unit_of[unit[0]])) for unit in units if _testable(search, unit)
+    )
+
+
+def _testable(search: Search, unit: Nodes) -> bool:
+    """A domain too small for min_group_size is left to the closing test."""
+    return len(unit) == 1 or len(unit) >= search.options["min_group_size"]
+
+
+def _look_at_many(search: Search, units: list[Nodes]) -> Steps:
+    if len(units) == 1:
+        yield from leaves.look(search, units[0], "net")
+        return
+    nodes = tuple(sorted(node for unit in units for node in unit))
+    trial = search.ask(nodes, "net", f"{len(units)} domains together", "a fault among these domains")
+    verdict = yield from search.settle(trial, look_inside=True)
+    if verdict != "pass":
+        yield from boundaries.search_domains(search, units, trial, verdict)
+
+
+def _second_chance(search: Search) -> Steps:
+    """Suspects that found no known-good partner: now that everything else is settled, try again, then give up."""
+    waiting, search.leftover = search.leftover, []
+    yield from search.all_of(leaves.examine(search, groups, transport) for groups, transport in waiting)
+    waiting, search.leftover = search.leftover, []
+    for groups, transport in waiting:
+        nodes = [node for members, _trial in groups for node in members]
+        rest = [node for node in nodes if not search.good(node, transport) and node not in search.tainted()]
+        yield from _alone(search, rest)
+        rest = [node for node in rest if node not in search.tainted()]
+        search.unresolved(rest, transport, "no known-good partner could separate these nodes", [trial for _members, trial in groups])
+
+
+def _alone(search: Search, nodes: t.Sequence[int]) -> Steps:
+    """Without a usable partner a node can still be shown to fail alone."""
+    jobs = []
+    trials = [search.ask((node,), "net", f"{search.names[node]} alone", "the node itself") for node in nodes]
+    yield trials
+    for node, trial in zip(nodes, trials, strict=True):
+        if search.evidence.weight(trial) >= FAIL:
+            jobs.append(leaves.narrow(search, (node,), "net", trial, "fail"))
+    yield from search.all_of(jobs)
+
+
+# ----- closing -----
+
+
+def _parked(search: Search, swap: bool) -> set[int]:
+    """One side of everything between two sides; ``swap`` gives the other one."""
+    result: set[int] = set()
+    for finding in search.findings:
+        if finding.right and finding.transport == "net":
+            result.update(finding.left if swap else finding.right)
+    return result
+
+
+def _closing_set(search: Search, swap: bool) -> Nodes:
+    """Everything the closing test can contain."""
+    out = _parked(search, swap) | set(search.accused) | set(search.lost) | set(search.untested)
+    for finding in search.findings:
+        if finding.kind == "unresolved" or (finding.kind == "rack-boundary" and not finding.right):
+            out.update(finding.left)
+    return tuple(node for node in range(len(search.names)) if node not in out)
+
+
+def _close(search: Search) -> Steps:
+    """One closing round. True when it ended: proven, or nothing left to prove."""
+    before = search.changes
+    search.proofs = []
+    members = _closing_set(search, swap=False)
+    side_jobs = [_classify(search, finding) for finding in search.findings if finding.kind == "node" and not finding.kind_of_node]
+    side_jobs += [
+        boundaries.boundary_control(search, finding)
+        for finding in search.findings
+        if finding.kind == "rack-boundary" and not finding.right and not finding.controls
+    ]
+    results = yield from search.all_of([_prove(search, members), *side_jobs])
+    yield from _sides_instead_of_nodes(search)
+    verdict, proofs = results[0]
+    if verdict == "pass" and _parked(search, False) and search.changes == before:
+        members = _closing_set(search, swap=True)
+        verdict, more = yield from _prove(search, members)
+        proofs += more
+    if search.changes != before:
+        return False
+    if verdict == "pass":
+        search.proofs = proofs
+        return True
+    if verdict == "untested":
+        return True
+    yield from boundaries.search_domains(search, boundaries.restricted(search, members), proofs[-1])
+    yield from _second_chance(search)
+    if search.changes == before:
+        yield from _unexplained(search, members, proofs[-1])
+        return False
+    return False
+
+
+def _prove(search: Search, members: Nodes) -> Steps:
+    """The closing test, several times with the soak option: (pass | fail | untested, trials)."""
+    if len(members) < 2:
+        return "untested", []
+    times = 4 if search.options["soak"] else 1
+    known = search.passed_together(members, "net")
+    if known and times == 1 and not _misses_criterion(search, known):
+        return "pass", [known]
+    trials: list[Trial] = []
+    for _turn in range(times):
+        verdict, trial = yield from search.decide(
+            members, "net", f"closing test: all {len(members)} nodes that nothing speaks against", "these nodes work together"
+        )
+        trial = (search.passed_together(members, "net") if verdict == "pass" else None) or trial
+        trials.append(trial)
+        if verdict != "pass":
+            return verdict, trials
+        if _misses_criterion(search, trial):
+            verdict, again = yield from search.decide(members, "net", "closing test again: the criterion was missed", "noise")
+            again = search.passed_together(members, "net") or again
+            if verdict == "pass" and _misses_criterion(search, again):
+                search.unresolved(
+                    members,
+                    "net",
+                    "together they miss the criterion, yet nothing is slower than expected: a shared cause, or a limit that does not fit",
+                    [trial, again],
+                )
+    return "pass", trials
+
+
+def _misses_criterion(search: Search, trial: Trial) -> bool:
+    return trial.passed is False and search.evidence.weight(trial) <= CLEAR
+
+
+def _classify(search: Search, finding: Finding) -> Steps:
+    """Alone, the accused node shows whether it is the node or its way to the others."""
+    node = finding.left[0]
+    verdict, trial = yield from search.decide((node,), "net", f"{search.names[node]} alone: which part of it", "the node itself")
+    finding.controls.append(trial)
+    if verdict == "fail":
+        finding.kind_of_node = "node"
+        finding.witnesses.append(trial)
+    elif verdict == "pass":
+        finding.kind_of_node = "nic" if finding.transport == "net" else "nvl"
+    else:
+        finding.kind_of_node = "node"
+        finding.note = "the test of the node alone could not be measured, so its network path may be at fault instead"
+
+
+def _sides_instead_of_nodes(search: Search) -> Steps:
+    """Three or more accused of one domain that are good alone: if they are good together, the domain has two sides."""
+    by_unit: dict[tuple[int, str], list[Finding]] = {}
+    for node, finding in search.accused.items():
+        if finding.kind_of_node in ("nic", "nvl"):
+            by_unit.setdefault((search.unit_of[node], finding.transport), []).append(finding)
+    for (unit, transport), findings in sorted(by_unit.items(), key=lambda item: item[0]):
+        if len(findings) < 3:
+            continue
+        nodes = tuple(sorted(finding.left[0] for finding in findings))
+        couples = [nodes[at : at + 2] for at in range(0, len(nodes) - 1, 2)]
+        trials = [search.ask(couple, transport, "two accused nodes together", "two sides of a domain, not bad nodes") for couple in couples]
+        verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
+        good = tuple(node for couple, verdict in zip(couples, verdicts, strict=True) if verdict == "pass" for node in couple)
+        if not good:
+            continue
+        # A node that works with another accused one is not bad by itself.
+        if len(couples) > 1 or len(nodes) > 2:
+            verdict, _trial = yield from search.decide(
+                nodes, transport, "all accused nodes of the domain together", "one side of the domain"
+            )
+            good = nodes if verdict == "pass" else good
+        witnesses: list[Trial] = []
+        for finding in findings:
+            if finding.left[0] in good:
+                witnesses += finding.witnesses
+                search.retract(finding)
+        rest = tuple(n for n in search.units[unit].nodes if n not in good and n not in search.tainted())
+        yield from pairs.blame_or_soak(search, rest, good, transport, witnesses)
+
+
+def _unexplained(search: Search, members: Nodes, parent: Trial) -> Steps:
+    """The closing test failed and nothing explains it: an intermittent fault shows when the domains are repeated."""
+    verdict, trial = yield from search.decide(members, "net", "closing test again: nothing explained its failure", "noise")
+    if verdict == "pass" and not search.evidence.strong(parent):
+        return
+    before = search.changes
+    for _turn in range(3):
+        jobs = [_again(search, unit) for unit in boundaries.restricted(search, members) if len(unit) > 1]
+        yield from search.all_of(jobs)
+        yield from _second_chance(search)
+        if search.changes != before:
+            return
+    if verdict == "pass":
+        if not any(finding.kind == "irreproducible" for finding in search.findings):
+            search.irreproducible(members, "net", [parent])
+    else:
+        search.unresolved(members, "net", "together they fail, and no smaller group of them does", [parent, trial])
+
+
+def _again(search: Search, unit: Nodes) -> Steps:
+    trial = search.ask(unit, "net", "repeat a domain after an unexplained failure", "an intermittent fault inside")
+    verdict = yield from search.settle(trial)
+    if verdict == "fail":
+        yield from leaves.narrow(search, unit, "net", trial, verdict)
+
+
+# ----- evidence from before that fits no test -----
+
+
+def _recheck_priors(search: Search) -> Steps:
+    """A failing group from before that no test has covered must not be forgotten: repeat it, and search inside if it fails."""
+    for nodes, transport, prior in search.untouched_priors(False):
+        if prior["outcome"] == "measured" and prior.get("passed") is True:
+            continue
+        if search.passed_together(nodes, transport) is None and set(nodes) & search.tainted():
+            continue  # an accused member explains it
+        parent = search.ask(nodes, transport, "group from before", "a fault inside this group")
+        yield [parent]
+        if search.evidence.weight(parent) <= CLEAR:
+            continue
+        units = boundaries.restricted(search, nodes)
+        verdict, trial = yield from search.decide(nodes, transport, "repeat a group that failed before", "a fault inside this group")
+        if verdict == "fail":
+            search.proofs = []
+            if len(units) == 1:
+                yield from leaves.narrow(search, nodes, transport, trial, verdict)
+            else:
+                yield from boundaries.search_domains(search, units, trial)
+            yield from _second_chance(search)
+        elif verdict == "pass" and search.evidence.strong(parent):
+            before = search.changes
+            yield from pairs.soak(search, nodes, transport, [parent])
+            if len(search.findings) and search.changes != before and search.findings[-1].kind != "irreproducible":
+                search.proofs = []

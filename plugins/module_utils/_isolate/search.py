@@ -1,0 +1,223 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""What the search knows: who is cleared on which transport, who is accused, which components are blamed.
+
+The procedures in ``leaves``, ``pairs``, ``boundaries`` and ``closing`` work on one ``Search``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import typing as t
+
+from .engine import Engine, Steps, Trial
+from .evidence import CLEAR, CONVICT, FAIL, QUIET
+from .grouping import Nodes
+from .state import State
+
+WIDE = 64  # larger groups are no witnesses against a single node
+
+
+@dataclasses.dataclass(eq=False)
+class Finding:
+    """A component held responsible. kind: node, pair, partition, rack-boundary, irreproducible, unresolved.
+
+    left and right are the two sides of a pair, partition or boundary; of the others left holds the nodes.
+    """
+
+    kind: str
+    transport: str
+    left: Nodes
+    right: Nodes = ()
+    kind_of_node: str = ""  # node, nic, nvl, intermittent: the class of an accused node, once known
+    strength: float = CONVICT
+    witnesses: list[Trial] = dataclasses.field(default_factory=list)
+    controls: list[Trial] = dataclasses.field(default_factory=list)
+    note: str = ""
+
+
+class Search(Engine):
+    """The engine plus the knowledge gained so far."""
+
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self.cleared: dict[str, set[int]] = {"net": set(), "nvl": set()}
+        self.passes: dict[str, list[frozenset[int]]] = {"net": [], "nvl": []}
+        self.pass_trials: dict[str, list[Trial]] = {"net": [], "nvl": []}
+        self.fine_alone: set[int] = set()
+        self.findings: list[Finding] = []
+        self.accused: dict[int, Finding] = {}
+        self.untested: dict[int, str] = {}
+        self.notes: list[str] = []
+        self.proofs: list[Trial] = []
+        self.leftover: list[tuple[list[tuple[Nodes, Trial]], str]] = []
+        self.random = random.Random(self.options["seed"])  # noqa: S311 (reproducible shuffles, no secret)
+        self.changes = 0
+        self._tainted: tuple[tuple[int, int, int], set[int]] = ((-1, -1, -1), set())
+
+    # ----- verdict of a group -----
+
+    def total(self, trials: t.Iterable[Trial]) -> float:
+        """The evidence of several runs of one group."""
+        return sum(self.evidence.weight(trial) for trial in trials)
+
+    def settle(self, first: Trial, *, look_inside: bool = False) -> Steps:
+        """Repeat a test until it is clear: pass, fail or untested.
+
+        look_inside: the caller will test the parts anyway, so on a quiet fleet an unclear result is returned as gray.
+        """
+        yield [first]
+        runs = [first]
+        while True:
+            sum_ = self.total(runs)
+            if all(run.outcome == "unmeasured" for run in runs):
+                return "untested"
+            if sum_ <= CLEAR:
+                break
+            if sum_ >= FAIL:
+                return "fail"
+            if look_inside and self.evidence.sigma <= QUIET:
+                return "gray"
+            if len(runs) >= self.limits["runs_per_test"]:
+                if sum_ >= 0:
+                    return "fail"
+                break
+            run = self.ask(first.nodes, first.transport, f"repeat: {first.purpose}", first.hypothesis)
+            yield [run]
+            runs.append(run)
+        self.clear(runs[-1])
+        return "pass"
+
+    def decide(self, nodes: t.Iterable[int], transport: str, purpose: str, hypothesis: str) -> Steps:
+        """Test a group until it is clear; returns (verdict, first trial)."""
+        trial = self.ask(nodes, transport, purpose, hypothesis)
+        verdict = yield from self.settle(trial)
+        return verdict, trial
+
+    # ----- cleared nodes -----
+
+    def clear(self, trial: Trial) -> None:
+        """The members of a passing group are jointly good on its transport. One node alone says nothing of a network."""
+        if len(trial.nodes) < 2:
+            self.fine_alone.update(trial.nodes)
+            return
+        self.cleared[trial.transport].update(trial.nodes)
+        self.passes[trial.transport].append(frozenset(trial.nodes))
+        self.pass_trials[trial.transport].append(trial)
+
+    def passed_together(self, nodes: t.Iterable[int], transport: str) -> t.Optional[Trial]:
+        """A passing test that contained all of ``nodes``, or None."""
+        wanted = frozenset(nodes)
+        for members, trial in zip(reversed(self.passes[transport]), reversed(self.pass_trials[transport]), strict=True):
+            if wanted <= members:
+                return trial
+        return None
+
+    def proven_inside(self, unit: Nodes) -> bool:
+        """True when these nodes of a domain passed together, or the only node passed alone."""
+        return unit[0] in self.fine_alone if len(unit) == 1 else self.passed_together(unit, "net") is not None
+
+    def good(self, node: int, transport: str) -> bool:
+        """Fit to be a reference: cleared on this transport, neither accused nor an end of a blamed pair, not lost."""
+        return node in self.cleared[transport] and node not in self.tainted()
+
+    def tainted(self) -> set[int]:
+        """Nodes never used as a reference."""
+        version = (self.changes, len(self.lost), len(self.untested))
+        if self._tainted[0] == version:
+            return self._tainted[1]
+        result = set(self.accused) | set(self.lost) | set(self.untested)
+        for finding in self.findings:
+            if finding.kind != "irreproducible":
+                result.update(finding.left, finding.right)
+        self._tainted = (version, result)
+        return result
+
+    def spare_partners(self, members: t.Iterable[int], transport: str) -> t.Iterable[int]:
+        """References for padding a group: of the same domain first; over the network also of others."""
+        members = set(members)
+        homes = {self.unit_of[node] for node in members}
+        tainted = self.tainted()
+        usable = sorted(self.cleared[transport] - members - tainted)
+        near = [node for node in usable if self.unit_of[node] in homes]
+        return near if transport == "nvl" else near + [node for node in usable if self.unit_of[node] not in homes]
+
+    def home(self, node: int) -> Nodes:
+        """The domain of a node."""
+        return self.units[self.unit_of[node]].nodes
+
+    def domain_transport(self, unit: int) -> str:
+        """The transport on which a domain is tested first."""
+        return "nvl" if self.options["mnnvl"] and self.units[unit].real and len(self.units[unit].nodes) > 1 else "net"
+
+    def crosses(self, unit: int) -> bool:
+        """True when some node of the domain passed together with a node of another domain."""
+        nodes = set(self.units[unit].nodes)
+        return any(not members.isdisjoint(nodes) and not members <= nodes for members in self.passes["net"])
+
+    # ----- accusations -----
+
+    def case(self, node: int, transport: str) -> tuple[float, list[Trial], bool]:
+        """Evidence against one node alone: its total, the failing tests, and whether nothing else explains them.
+
+        Only tests count in which every other member is known to be good. Nothing else explains them when the node is
+        the only one they have in common; a bad pair would show as a second common member.
+        """
+        tainted = self.tainted()
+        total, failing = 0.0, []
+        common: t.Optional[set[int]] = None
+        for trial in self.of_node[node]:
+            if trial.transport != transport or not 2 <= len(trial.nodes) <= WIDE:
+                continue
+            if trial.shape == "cross" and not self.crosses(self.unit_of[node]):
+                continue
+            others = set(trial.nodes) - {node}
+            if not others <= self.cleared[transport] or others & tainted:
+                continue
+            weight = self.evidence.weight(trial)
+            total += weight
+            if weight > 0:
+                failing.append(trial)
+                common = others if common is None else common & others
+        return total, failing, bool(failing) and not common
+
+    def try_to_convict(self, node: int, transport: str) -> bool:
+        """Accuse the node if two witnesses that share nothing else carry it."""
+        total, failing, alone = self.case(node, transport)
+        if total < CONVICT or len(failing) < 2 or not alone:
+            return False
+        self.accuse(node, transport, total, failing)
+        return True
+
+    def accuse(self, node: int, transport: str, strength: float, witnesses: list[Trial], kind_of_node: str = "") -> None:
+        """Hold one node responsible."""
+        for cleared in self.cleared.values():
+            cleared.discard(node)
+        self.accused[node] = self.blame(
+            Finding("node", transport, (node,), kind_of_node=kind_of_node, strength=strength, witnesses=list(witnesses))
+        )
+
+    def blame(self, finding: Finding) -> Finding:
+        """Record a finding."""
+        self.findings.append(finding)
+        self.changes += 1
+        return finding
+
+    def retract(self, finding: Finding) -> None:
+        """Take a finding back."""
+        self.findings.remove(finding)
+        self.changes += 1
+        if finding.kind == "node":
+            self.accused.pop(finding.left[0], None)
+
+    def unresolved(self, nodes: t.Iterable[int], transport: str, note: str, witnesses: t.Sequence[Trial] = ()) -> None:
+        """Something is wrong among these nodes and the search cannot say what."""
+        members = tuple(sorted(node for node in set(nodes) if node not in self.accused and node not in self.lost))
+        if members:
+            self.blame(Finding("unresolved", transport, members, strength=0.0, witnesses=list(witnesses), note=note))
+
+    def irreproducible(self, nodes: t.Iterable[int], transport: str, witnesses: t.Sequence[Trial] = ()) -> None:
+        """Something failed among these nodes and could not be made to fail again."""
+        self.blame(Finding("irreproducible", transport, tuple(sorted(nodes)), strength=0.0, witnesses=list(witnesses)))
