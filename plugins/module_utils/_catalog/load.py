@@ -1,0 +1,176 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""Loads the catalog's facts: GPU products, platforms, topology labels, health conditions.
+
+A catalog directory holds any of C(gpus.yml), C(topology.yml), C(health_conditions.yml) and C(platforms/<name>.yml)
+(and C(tests/), see entries.py). Directories are given in order of precedence, the user's own first, the shipped one
+last: rows of the same name are merged key by key, new ones are added before the shipped ones.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import typing as t
+from collections.abc import Sequence
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog import schemas
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.yamlfile import YamlFile, read_yaml, validate
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError, unknown_value
+
+Catalog = dict[str, t.Any]
+
+GPU_DEFAULTS: dict[str, t.Any] = {
+    "title": "",
+    "architecture": "",
+    "products": [],
+    "products_by_memory": [],
+    "gpus_per_node": None,
+    "other_shapes": [],
+    "nics_per_node": None,
+    "nvlink_domain": None,
+    "mnnvl": False,
+    "notes": "",
+}
+PLATFORM_DEFAULTS: dict[str, t.Any] = {
+    "title": "",
+    "priority": 50,
+    "detect": [],
+    "topology": {},
+    "gpus": {},
+    "network": [],
+    "notes": [],
+}
+
+
+def shipped_catalog_dir() -> str:
+    """The catalog that comes with the collection. Only on the controller: a module's zip does not carry it."""
+    directory = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "catalog")
+    if not os.path.isdir(directory):
+        raise InputError("the collection's catalog is not reachable from here", place=directory, hint="Call this on the controller.")
+    return os.path.normpath(directory)
+
+
+def load_catalog(directories: Sequence[str]) -> Catalog:
+    """Everything in these directories, the first one strongest.
+
+    Returns {gpus: [row], platforms: {name: platform}, topology: {clique, rack, block: [label]}, health_conditions: [rule]}.
+    Raises InputError with file and line for anything that is not as it should be.
+    """
+    catalog: Catalog = {"gpus": [], "platforms": {}, "topology": {"clique": [], "rack": [], "block": []}, "health_conditions": []}
+    for directory in reversed(list(directories)):
+        if not os.path.isdir(directory):
+            raise InputError("is not a directory", place=directory, hint="Name catalog directories that exist.")
+        _add_directory(catalog, directory)
+    for row in catalog["gpus"]:
+        for key, value in GPU_DEFAULTS.items():
+            row.setdefault(key, copy.deepcopy(value))
+    for platform in catalog["platforms"].values():
+        for key, value in PLATFORM_DEFAULTS.items():
+            platform.setdefault(key, copy.deepcopy(value))
+    return catalog
+
+
+def _add_directory(catalog: Catalog, directory: str) -> None:
+    for name, add in (("gpus", _add_gpus), ("topology", _add_topology), ("health_conditions", _add_conditions)):
+        path = _existing(os.path.join(directory, name))
+        if path:
+            file = _checked(path, name)
+            add(catalog, file)
+    folder = os.path.join(directory, "platforms")
+    seen: dict[str, str] = {}
+    for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
+        if entry.endswith((".yml", ".yaml")):
+            file = _checked(os.path.join(folder, entry), "platform")
+            name = file.data["name"]
+            if name in seen:
+                raise InputError(f"the platform {name!r} is also described by {seen[name]}", place=file.place(("name",)))
+            seen[name] = file.path
+            _add_platform(catalog, file)
+
+
+def _existing(stem: str) -> t.Optional[str]:
+    return next((stem + suffix for suffix in (".yml", ".yaml") if os.path.isfile(stem + suffix)), None)
+
+
+def _checked(path: str, kind: str) -> YamlFile:
+    file = read_yaml(path)
+    validate(file, schemas.FILES[kind])
+    return file
+
+
+def _add_gpus(catalog: Catalog, file: YamlFile) -> None:
+    rows = file.data["gpus"]
+    _unique_names(file, rows, ("gpus",))
+    known = {row["name"]: row for row in catalog["gpus"]}
+    new = []
+    for index, row in enumerate(rows):
+        for number, pattern in enumerate(row.get("products", [])):
+            _compiles(file, pattern, ("gpus", index, "products", number))
+        for number, item in enumerate(row.get("products_by_memory", [])):
+            _compiles(file, item["product"], ("gpus", index, "products_by_memory", number, "product"))
+        if row["name"] in known:
+            known[row["name"]].update(row)
+        elif not row.get("products") and not row.get("products_by_memory"):
+            raise InputError("a new GPU needs products, the patterns of its label", place=file.place(("gpus", index)))
+        else:
+            new.append(dict(row))
+    catalog["gpus"] = new + catalog["gpus"]
+
+
+def _add_topology(catalog: Catalog, file: YamlFile) -> None:
+    for level, labels in file.data["topology"].items():
+        catalog["topology"][level] = labels + [label for label in catalog["topology"][level] if label not in labels]
+
+
+def _add_conditions(catalog: Catalog, file: YamlFile) -> None:
+    rules = file.data["health_conditions"]
+    _unique_names(file, rules, ("health_conditions",))
+    for index, rule in enumerate(rules):
+        _compiles(file, rule["pattern"], ("health_conditions", index, "pattern"))
+    names = {rule["name"] for rule in rules}
+    catalog["health_conditions"] = rules + [rule for rule in catalog["health_conditions"] if rule["name"] not in names]
+
+
+def _add_platform(catalog: Catalog, file: YamlFile) -> None:
+    data = file.data
+    _unique_names(file, data.get("network", []), ("network",))
+    models = [row["name"] for row in catalog["gpus"]]
+    for name in data.get("gpus", {}):
+        if name not in models:
+            raise unknown_value("GPU", name, models, file.place(("gpus", name)))
+    for index, rule in enumerate(data.get("network", [])):
+        for key in ("gpus", "not_gpus"):
+            for number, name in enumerate((rule.get("when") or {}).get(key, [])):
+                if name not in models:
+                    raise unknown_value("GPU", name, models, file.place(("network", index, "when", key, number)))
+    catalog["platforms"][data["name"]] = _merged_platform(catalog["platforms"].get(data["name"], {}), data)
+
+
+def _merged_platform(old: dict[str, t.Any], new: dict[str, t.Any]) -> dict[str, t.Any]:
+    """New over old: network rules and GPU exceptions by name, everything else whole."""
+    merged = {**old, **new}
+    if "network" in old and "network" in new:
+        replaced = {rule["name"]: rule for rule in new["network"]}
+        kept = [replaced.pop(rule["name"], rule) for rule in old["network"]]
+        merged["network"] = kept + list(replaced.values())
+    if "gpus" in old and "gpus" in new:
+        merged["gpus"] = {**old["gpus"], **{name: {**old["gpus"].get(name, {}), **row} for name, row in new["gpus"].items()}}
+    return merged
+
+
+def _unique_names(file: YamlFile, rows: list[dict[str, t.Any]], at: tuple[str, ...]) -> None:
+    seen: set[str] = set()
+    for index, row in enumerate(rows):
+        if row["name"] in seen:
+            raise InputError(f"the name {row['name']!r} stands twice", place=file.place((*at, index, "name")))
+        seen.add(row["name"])
+
+
+def _compiles(file: YamlFile, pattern: str, at: tuple[t.Union[str, int], ...]) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise InputError(f"{pattern!r} is not a regular expression: {error}", place=file.place(at)) from None

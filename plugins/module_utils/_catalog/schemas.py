@@ -1,0 +1,151 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""The shape of the catalog's data files, as JSON Schema. catalog/schema/*.json are written from here (a test compares them).
+
+Only the words that yamlfile.validate knows are used: type, properties, required, additionalProperties, items, enum, minimum.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+Schema = dict[str, t.Any]
+
+
+def _closed(properties: dict[str, t.Any], required: t.Sequence[str] = (), description: str = "") -> Schema:
+    made: Schema = {"type": "object", "additionalProperties": False, "properties": properties}
+    if required:
+        made["required"] = list(required)
+    if description:
+        made["description"] = description
+    return made
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _map(values: Schema) -> Schema:
+    return {"type": "object", "additionalProperties": values}
+
+
+TEXT: Schema = {"type": "string"}
+FREE: Schema = {"type": "object", "additionalProperties": {}}
+COUNT: Schema = {"type": ["integer", "null"], "minimum": 0}
+TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
+
+GPU = _closed(
+    {
+        "name": TEXT,
+        "title": TEXT,
+        "architecture": TEXT,
+        "products": _list(TEXT),
+        "products_by_memory": _list(_closed({"product": TEXT, "min_mib": COUNT, "max_mib": COUNT}, ["product"])),
+        "gpus_per_node": COUNT,
+        "other_shapes": _list({"type": "integer", "minimum": 1}),
+        "nics_per_node": COUNT,
+        "nvlink_domain": COUNT,
+        "mnnvl": {"type": "boolean"},
+        "notes": TEXT,
+    },
+    ["name"],
+    "A GPU product; see the head of gpus.yml for the meaning of each key.",
+)
+
+DETECT = _closed(
+    {
+        "always": {"type": "boolean", "enum": [True]},
+        "provider_id_prefix": TEXT,
+        "provider_id_empty": {"type": "boolean"},
+        "label": {**TEXT, "description": "The node carries this label."},
+        "label_equals": _map(TEXT),
+        "label_contains": _map(TEXT),
+        "allocatable": {**TEXT, "description": "The node offers this extended resource."},
+    },
+    description="All conditions of one rule must hold; one rule is enough.",
+)
+
+IMAGE: Schema = {
+    "type": ["object", "null"],
+    "additionalProperties": False,
+    "properties": {"registry": TEXT, "repository": TEXT, "tag": TEXT, "digest": TEXT},
+    "required": ["registry", "repository"],
+}
+
+RULE = _closed(
+    {
+        "name": TEXT,
+        "when": _closed(
+            {
+                "gpus": _list(TEXT),
+                "not_gpus": _list(TEXT),
+                "mnnvl": {"type": "boolean"},
+                "gpus_per_node": _list({"type": "integer", "minimum": 1}),
+                "workload": {"type": "string", "enum": ["collective", "training"]},
+                "allocatable": TEXT,
+            },
+            description="All must hold. A rule with more conditions beats one with fewer.",
+        ),
+        "transport": {"type": "string", "enum": ["ib", "roce", "efa", "tcpxo", "mnnvl", "tcp"]},
+        "env": _map({"type": ["string", "null"]}),
+        "nic_resource": {**TEXT_OR_NULL, "description": "An extended resource, auto (look for it), or null (none)."},
+        "nics_per_node": COUNT,
+        "resources": _map({"type": ["string", "null"]}),
+        "annotations": _map({"type": ["string", "null"]}),
+        "annotations_per_nic": _map({"type": ["string", "null"]}),
+        "volumes": _list(FREE),
+        "volume_mounts": _list(FREE),
+        "tolerations": _list(FREE),
+        "resource_claims": _list(
+            _closed({"name": TEXT, "device_class": TEXT, "count": COUNT, "per_nic": {"type": "boolean"}}, ["name", "device_class"])
+        ),
+        "gpu_claim": {**_closed({"device_class": TEXT}, ["device_class"]), "type": ["object", "null"]},
+        "init_containers": _list(FREE),
+        "mca": _map({"type": ["string", "null"]}),
+        "mpirun_args": _list(TEXT),
+        "pre_command": _list(TEXT),
+        "security": _closed({"capabilities": _list(TEXT), "privileged": {"type": "boolean"}}),
+        "compute_domain": {"type": "boolean"},
+        "image": IMAGE,
+        "mpirun": TEXT_OR_NULL,
+        "binary_dir": TEXT_OR_NULL,
+    },
+    ["name"],
+    "Network settings of one platform for some GPUs. null takes away what a less specific rule gives.",
+)
+
+PLATFORM = _closed(
+    {
+        "name": TEXT,
+        "title": TEXT,
+        "priority": {"type": "integer"},
+        "detect": _list(DETECT),
+        "topology": _closed({"clique": _list(TEXT), "rack": _list(TEXT), "block": _list(TEXT)}),
+        "gpus": _map(_closed({"gpus_per_node": COUNT, "nics_per_node": COUNT, "other_shapes": _list({"type": "integer", "minimum": 1})})),
+        "network": _list(RULE),
+        "notes": _list(TEXT),
+    },
+    ["name"],
+    "A platform: how its nodes are recognised, its exceptions to the GPU table, its network settings.",
+)
+
+GPUS_FILE = _closed({"gpus": _list(GPU)}, ["gpus"])
+TOPOLOGY_FILE = _closed({"topology": _closed({"clique": _list(TEXT), "rack": _list(TEXT), "block": _list(TEXT)})}, ["topology"])
+CONDITIONS_FILE = _closed(
+    {
+        "health_conditions": _list(
+            _closed(
+                {"name": TEXT, "pattern": TEXT, "bad": {"type": "string", "enum": ["True", "False", "never"]}}, ["name", "pattern", "bad"]
+            )
+        )
+    },
+    ["health_conditions"],
+)
+
+FILES: dict[str, Schema] = {"gpus": GPUS_FILE, "platform": PLATFORM, "topology": TOPOLOGY_FILE, "health_conditions": CONDITIONS_FILE}
+
+
+def published(name: str) -> Schema:
+    """The schema as it stands in catalog/schema/<name>.schema.json."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"gpu_cluster.readiness catalog: {name}", **FILES[name]}

@@ -1,0 +1,224 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""One raw Node object becomes one row of the snapshot: facts only, no judgement that needs other nodes.
+
+What a node carries is read from several places, because each of them lies at times: labels outlive the GPUs, shared GPUs
+are counted many times, a MIG node also shows whole GPUs, and some clusters have no labels at all.
+"""
+
+from __future__ import annotations
+
+import re
+import typing as t
+from collections.abc import Mapping
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.gpus import find_gpu
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.nics import is_network_resource
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.conditions import unhealthy_conditions
+
+Raw = Mapping[str, t.Any]
+Row = dict[str, t.Any]
+
+GPU_RESOURCE = "nvidia.com/gpu"
+_MIG_RESOURCE = re.compile(r"^nvidia\.com/mig-")
+_SHARED_RESOURCE = re.compile(r"^nvidia\.com/.+\.shared$")
+
+# Labels that say: here is an NVIDIA GPU. None of them proves that one can be used.
+GPU_LABELS = ("nvidia.com/gpu.present", "nvidia.com/gpu.product", "nvidia.com/gpu.count", "feature.node.kubernetes.io/pci-10de.present")
+
+# Labels that are never used to choose or group nodes, and would make up most of the snapshot. The facts worth having
+# among them stand in gpu and versions.
+_DROPPED_LABELS = re.compile(
+    r"^(feature\.node\.kubernetes\.io/|beta\.kubernetes\.io/|failure-domain\.beta\.kubernetes\.io/|nvidia\.com/(cuda\.|gfd\.|gpu\.deploy\.|gpu\.compute|vgpu\.|mps\.))"
+)
+
+
+def looks_like_gpu(raw: Raw) -> bool:
+    """Whether anything about the node says that it has, had, or should have an NVIDIA GPU."""
+    labels = raw.get("metadata", {}).get("labels") or {}
+    if any(_says_yes(labels.get(label)) for label in GPU_LABELS):
+        return True
+    status = raw.get("status", {})
+    return any(count > 0 for where in ("capacity", "allocatable") for count in gpu_resources(status.get(where)).values())
+
+
+def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[str] = ()) -> Row:
+    """The row of a GPU-looking node; pool, platform, domains and verdicts are filled in by snapshot.py.
+
+    keep_labels: keys or prefixes of labels to keep although they are dropped by default.
+    """
+    metadata, spec, status = raw.get("metadata", {}), raw.get("spec", {}), raw.get("status", {})
+    labels = metadata.get("labels") or {}
+    info = status.get("nodeInfo") or {}
+    conditions = status.get("conditions") or []
+    ready = next((item for item in conditions if item.get("type") == "Ready"), None)
+    return {
+        "name": metadata.get("name", ""),
+        "target": True,
+        "exclusion": None,
+        "findings": [],
+        "gpu": gpu_facts(raw, catalog),
+        "nics": _nics(status),
+        "domains": {
+            "clique": clique(labels),
+            "rack": None,
+            "block": None,
+            "hostname": labels.get("kubernetes.io/hostname") or metadata.get("name", ""),
+        },
+        "platform": None,
+        "provider_id": spec.get("providerID") or "",
+        "ready": bool(ready and ready.get("status") == "True"),
+        "cordoned": bool(spec.get("unschedulable")),
+        "deleting": bool(metadata.get("deletionTimestamp")),
+        "taints": [
+            {"key": item.get("key", ""), "value": item.get("value", ""), "effect": item.get("effect", "")}
+            for item in spec.get("taints") or []
+        ],
+        "unhealthy": unhealthy_conditions(conditions, catalog["health_conditions"]),
+        "labels": {key: value for key, value in labels.items() if not _DROPPED_LABELS.match(key) or _kept(key, keep_labels)},
+        "versions": {
+            "driver": _version(labels, "nvidia.com/cuda.driver-version", "nvidia.com/cuda.driver", ("major", "minor", "rev")),
+            "cuda": _version(labels, "nvidia.com/cuda.runtime-version", "nvidia.com/cuda.runtime", ("major", "minor")),
+            "kubelet": info.get("kubeletVersion"),
+            "os_image": info.get("osImage"),
+            "kernel": info.get("kernelVersion"),
+            "architecture": info.get("architecture"),
+            "container_runtime": info.get("containerRuntimeVersion"),
+            "boot_id": info.get("bootID"),
+        },
+    }
+
+
+def gpu_facts(raw: Raw, catalog: Mapping[str, t.Any]) -> Row:
+    """The gpu part of a row: physical GPUs of the node, and whether they are shared or split.
+
+    allocatable, capacity: whole physical GPUs. count_label: what nvidia.com/gpu.count says, or None.
+    """
+    labels = raw.get("metadata", {}).get("labels") or {}
+    capacity = gpu_resources(raw.get("status", {}).get("capacity"))
+    allocatable = gpu_resources(raw.get("status", {}).get("allocatable"))
+    product = labels.get("nvidia.com/gpu.product") or None
+    memory = number(labels.get("nvidia.com/gpu.memory"))
+    row = find_gpu(catalog, product, memory)
+    count = number(labels.get("nvidia.com/gpu.count"))
+    resource = _resource(capacity, allocatable)
+    table = (row or {}).get("gpus_per_node")
+    replicas = _replicas(labels, product or "", capacity, allocatable, count, table)
+    return {
+        "product": product,
+        "model": row["name"] if row else None,
+        "memory_mib": memory,
+        "resource": resource,
+        "allocatable": _physical(allocatable.get(resource, 0), replicas, count),
+        "capacity": _physical(capacity.get(resource, 0), replicas, count),
+        "expected": None,
+        "majority": None,
+        "count_label": count,
+        "mig": _is_mig(labels, product or "", capacity, allocatable),
+        "shared_replicas": replicas,
+    }
+
+
+def gpu_resources(quantities: t.Optional[Mapping[str, t.Any]]) -> dict[str, int]:
+    """The GPU resources among these quantities: whole, shared and MIG."""
+    found = {}
+    for name, quantity in (quantities or {}).items():
+        if name == GPU_RESOURCE or _SHARED_RESOURCE.match(name) or _MIG_RESOURCE.match(name):
+            found[name] = number(quantity) or 0
+    return found
+
+
+def clique(labels: Mapping[str, str]) -> t.Optional[str]:
+    """The NVLink domain of the node, C(UUID.clique) in full.
+
+    The clique number alone is shared by unrelated racks (32766 is a sentinel), and an all-zero UUID means that NVLink does
+    not leave the node: both give None.
+    """
+    uuid, dot, number_ = (labels.get("nvidia.com/gpu.clique") or "").strip().partition(".")
+    if not dot or not uuid or not number_ or not uuid.strip("0-"):
+        return None
+    return f"{uuid}.{number_}"
+
+
+def number(text: t.Any) -> t.Optional[int]:
+    """A whole number from a label or a quantity, or None."""
+    try:
+        return int(str(text).strip())
+    except ValueError:
+        return None
+
+
+def _says_yes(value: t.Optional[str]) -> bool:
+    return value is not None and value.strip().lower() not in ("", "0", "false", "none", "no")
+
+
+def _resource(capacity: Mapping[str, int], allocatable: Mapping[str, int]) -> str:
+    """The resource that whole GPUs are asked by; a shared or MIG name only when the node has nothing else."""
+    if capacity.get(GPU_RESOURCE) or allocatable.get(GPU_RESOURCE):
+        return GPU_RESOURCE
+    return next((name for name in sorted({**capacity, **allocatable}) if capacity.get(name) or allocatable.get(name)), GPU_RESOURCE)
+
+
+def _replicas(
+    labels: Mapping[str, str],
+    product: str,
+    capacity: Mapping[str, int],
+    allocatable: Mapping[str, int],
+    count: t.Optional[int],
+    table: t.Optional[int],
+) -> int:
+    """How many pods share one GPU; 1 when it is not shared.
+
+    The label C(gpu.replicas) is wrong at times, so resources count as well: a *.shared resource, or more GPUs than the node
+    and its product have.
+    """
+    said = number(labels.get("nvidia.com/gpu.replicas")) or 1
+    shared = max(
+        (max(capacity.get(name, 0), allocatable.get(name, 0)) for name in {**capacity, **allocatable} if _SHARED_RESOURCE.match(name)),
+        default=0,
+    )
+    if shared:
+        return max(said, shared // (count or 1), 2)
+    whole = max(capacity.get(GPU_RESOURCE, 0), allocatable.get(GPU_RESOURCE, 0))
+    surplus = whole // count if count and whole > max(count, table or 0) else 1
+    strategy = labels.get("nvidia.com/gpu.sharing-strategy", "none").lower() not in ("", "none", "false")
+    return max(said, surplus, 2 if strategy or product.upper().endswith("-SHARED") else 1)
+
+
+def _physical(advertised: int, replicas: int, count: t.Optional[int]) -> int:
+    """Physical GPUs behind an advertised number."""
+    if replicas == 1 or not advertised:
+        return advertised
+    return count or max(1, advertised // replicas)
+
+
+def _is_mig(labels: Mapping[str, str], product: str, capacity: Mapping[str, int], allocatable: Mapping[str, int]) -> bool:
+    if "-MIG-" in product.upper() or any(
+        _MIG_RESOURCE.match(name) and (capacity.get(name) or allocatable.get(name)) for name in {**capacity, **allocatable}
+    ):
+        return True
+    # A layout that was asked for counts even where the device plugin's strategy hides the parts.
+    return labels.get("nvidia.com/mig.config", "all-disabled") not in ("", "all-disabled")
+
+
+def _nics(status: Raw) -> dict[str, int]:
+    """Network resources that can be requested, zero included: a card that is gone should be seen."""
+    names = {**(status.get("capacity") or {}), **(status.get("allocatable") or {})}
+    offered = status.get("allocatable") or {}
+    return {name: number(offered.get(name)) or 0 for name in sorted(names) if is_network_resource(name)}
+
+
+def _version(labels: Mapping[str, str], full: str, stem: str, parts: t.Sequence[str]) -> t.Optional[str]:
+    """A version from GPU feature discovery's labels, in the new spelling or the old one."""
+    if labels.get(f"{full}.full"):
+        return labels[f"{full}.full"]
+    for base in (full, stem):
+        found = [labels[f"{base}.{part}"] for part in (*parts, "revision") if labels.get(f"{base}.{part}")]
+        if found:
+            return ".".join(found)
+    return None
+
+
+def _kept(key: str, keep_labels: t.Sequence[str]) -> bool:
+    return any(key == wanted or (wanted.endswith(("/", ".")) and key.startswith(wanted)) for wanted in keep_labels)

@@ -1,0 +1,138 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""Nodes of one kind compared with each other and with the GPU table: what is missing, and from whom."""
+
+from __future__ import annotations
+
+import typing as t
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.gpus import expectation, plain_product
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.nics import SHARED_PLACES
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.conditions import quote
+
+Row = dict[str, t.Any]
+
+_REASON = "HardwareFailureDetected"
+_ADVICE = "The device plugin keeps a GPU unhealthy until it is restarted, even when the cause is gone."
+
+
+def set_expectations(nodes: Sequence[Row], catalog: Mapping[str, t.Any], expected_gpus: t.Optional[int] = None) -> list[str]:
+    """Fills gpu.expected and gpu.majority of every row that has whole GPUs; returns notes for people.
+
+    expected_gpus: the user's own figure for every node, above table and majority.
+    """
+    notes = []
+    for pool in _pools(nodes).values():
+        gpu = pool[0]["gpu"]
+        majority = _majority(pool)
+        expected, note = _expected(pool, majority, expectation(catalog, pool[0]["platform"], gpu["model"]))
+        for node in pool:
+            node["gpu"]["majority"] = majority
+            node["gpu"]["expected"] = expected_gpus or expected
+        if note and not expected_gpus:
+            notes.append(note)
+    return notes
+
+
+def set_findings(nodes: Sequence[Row]) -> None:
+    """Adds the findings that need no test: missing GPUs, missing network cards, conditions that condemn hardware."""
+    for node in nodes:
+        gpu = node["gpu"]
+        if _whole(node):
+            missing = _missing_gpus(gpu)
+            if missing:
+                node["findings"].append(missing)
+        for condition in node["unhealthy"]:
+            if condition["hardware"]:
+                text = quote(condition)
+                node["findings"].append({"reason": _REASON, "message": f"unhealthy condition: {text}", "evidence": [f"condition {text}"]})
+    for pool in _pools(nodes).values():
+        _missing_nics(pool)
+
+
+def pool_rows(nodes: Sequence[Row]) -> list[dict[str, t.Any]]:
+    """One row per product and size: {product, model, nodes, gpus_per_node}, the largest pool first. Targets only."""
+    counts = Counter((node["gpu"]["product"], node["gpu"]["model"], node["gpu"]["expected"]) for node in nodes if node["target"])
+    rows = [{"product": product, "model": model, "nodes": count, "gpus_per_node": size} for (product, model, size), count in counts.items()]
+    return sorted(rows, key=lambda row: (-row["nodes"], str(row["product"])))
+
+
+def _whole(node: Row) -> bool:
+    return bool(node["gpu"]["capacity"] or node["gpu"]["allocatable"]) and not node["gpu"]["mig"] and node["gpu"]["shared_replicas"] == 1
+
+
+def _pools(nodes: Sequence[Row]) -> dict[tuple[str, ...], list[Row]]:
+    """Nodes that should be equal: same product, platform and instance type."""
+    pools: dict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for node in nodes:
+        if _whole(node):
+            instance = node["labels"].get("node.kubernetes.io/instance-type", "")
+            kind = node["gpu"]["model"] or plain_product(node["gpu"]["product"] or "")
+            pools[(kind, node["platform"] or "", instance)].append(node)
+    return pools
+
+
+def _majority(pool: Sequence[Row]) -> int:
+    """The most common number of GPUs that nodes of the pool were built with; of two equally common ones the larger."""
+    counts = Counter(_installed(node) for node in pool)
+    return max(counts, key=lambda size: (counts[size], size))
+
+
+def _installed(node: Row) -> int:
+    return max(node["gpu"]["capacity"], node["gpu"]["allocatable"])
+
+
+def _expected(pool: Sequence[Row], majority: int, table: Mapping[str, t.Any]) -> tuple[int, str]:
+    """The number of GPUs a node of this pool should have, and a note when that is not what the table says."""
+    size = table["gpus_per_node"]
+    model = pool[0]["gpu"]["model"]
+    if size is None:
+        product = pool[0]["gpu"]["product"] or "an unlabelled GPU"
+        note = "" if model else f"{product} is not in the GPU table: its {len(pool)} nodes are sized by what most of them offer, {majority}"
+        return majority, note
+    if majority >= size:
+        return majority, ""
+    largest = max(max(_installed(node), node["gpu"]["count_label"] or 0) for node in pool)
+    if majority in table["other_shapes"] and largest == majority:
+        return majority, (
+            f"{len(pool)} nodes with {model} offer {majority} GPUs each where the usual node has {size}: taken as the smaller form; "
+            "set expected_gpus if it is not"
+        )
+    return size, ""
+
+
+def _missing_gpus(gpu: Mapping[str, t.Any]) -> t.Optional[dict[str, t.Any]]:
+    """The finding for a node that offers fewer whole GPUs than it should, or None."""
+    have, need = gpu["allocatable"], max(gpu["expected"] or 0, gpu["capacity"])
+    if have >= need:
+        return None
+    evidence = [f"status.allocatable {gpu['resource']} = {have}", f"status.capacity {gpu['resource']} = {gpu['capacity']}"]
+    if gpu["count_label"] is not None:
+        evidence.append(f"label nvidia.com/gpu.count = {gpu['count_label']}")
+    evidence.append(f"expected {gpu['expected']}, most nodes of its pool have {gpu['majority']}")
+    if have == 0:
+        message = f"all GPUs unhealthy: have 0, need {need} (capacity {gpu['capacity']}). {_ADVICE}"
+    else:
+        message = f"{need - have} of {need} GPUs missing: have {have}, need {need}"
+        message += f". {_ADVICE}" if gpu["capacity"] > have else ""
+    return {"reason": _REASON, "message": message, "evidence": evidence}
+
+
+def _missing_nics(pool: Sequence[Row]) -> None:
+    """A finding for nodes that offer fewer dedicated network devices than two thirds of a pool of at least three do."""
+    if len(pool) < 3:
+        return
+    for name in sorted({name for node in pool for name in node["nics"]}):
+        counts = Counter(node["nics"].get(name, 0) for node in pool)
+        usual, times = counts.most_common(1)[0]
+        if not 0 < usual < SHARED_PLACES or times * 3 < len(pool) * 2:
+            continue
+        for node in pool:
+            have = node["nics"].get(name, 0)
+            if have < usual:
+                message = f"{usual - have} of {usual} network devices missing: have {have}, need {usual} of {name}"
+                evidence = [f"status.allocatable {name} = {have}", f"{times} of {len(pool)} nodes of its pool offer {usual}"]
+                node["findings"].append({"reason": _REASON, "message": message, "evidence": evidence})

@@ -1,0 +1,146 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""The cluster as read once: nodes, pools, platform, capabilities. The shape is described in docs/data_shapes.md."""
+
+from __future__ import annotations
+
+import datetime
+import typing as t
+from collections.abc import Iterable, Mapping, Sequence
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster import capabilities as probing
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster import slices
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.nodes import looks_like_gpu, project
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.platforms import detect_platform, summarize
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.pools import pool_rows, set_expectations, set_findings
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.topology import set_domains
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, unknown_value
+
+SCHEMA_VERSION = 1
+Row = dict[str, t.Any]
+
+_PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+
+
+def take_snapshot(
+    client: Client,
+    catalog: Mapping[str, t.Any],
+    *,
+    platform: t.Optional[str] = None,
+    rack_label: t.Optional[str] = None,
+    expected_gpus: t.Optional[int] = None,
+    keep_labels: Sequence[str] = (),
+    now: t.Optional[datetime.datetime] = None,
+) -> dict[str, t.Any]:
+    """Reads the cluster. Only the node list is needed; whatever else may not be read becomes a line of C(notes).
+
+    platform, rack_label, expected_gpus: the user's word instead of detection, candidate labels, GPU table.
+    now: the time to write down; default: the clock.
+    Raises ClusterError when the API server or the node list cannot be read.
+    """
+    notes: list[str] = []
+    version = client.version()
+    apis = probing.read_apis(client, notes)
+    # Projected page by page: the raw list of 1000 nodes is 20 MB.
+    seen = [(project(raw, catalog, keep_labels=keep_labels), detect_platform(raw, catalog)) for raw in _gpu_nodes(client, apis, notes)]
+    capabilities = probing.probe(client, apis, version, notes)
+    made = build_snapshot(seen, catalog, platform=platform, rack_label=rack_label, expected_gpus=expected_gpus)
+    moment = now or datetime.datetime.now(datetime.UTC)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "taken_at": moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "server": {"version": version.get("gitVersion"), "host": client.host},
+        "platform": made["platform"],
+        "capabilities": capabilities,
+        "topology": made["topology"],
+        "gpus": made["gpus"],
+        "nodes": made["nodes"],
+        "notes": notes + made["notes"],
+    }
+
+
+def build_snapshot(
+    seen: Sequence[tuple[Row, tuple[t.Optional[str], str]]],
+    catalog: Mapping[str, t.Any],
+    *,
+    platform: t.Optional[str] = None,
+    rack_label: t.Optional[str] = None,
+    expected_gpus: t.Optional[int] = None,
+) -> dict[str, t.Any]:
+    """The part of a snapshot that follows from the nodes: {platform, topology, gpus, nodes, notes}. No cluster needed.
+
+    seen: (row of nodes.project, platform and evidence) per node.
+    """
+    if platform is not None and platform not in catalog["platforms"]:
+        raise unknown_value("platform", platform, catalog["platforms"], "platform")
+    notes = []
+    rows = sorted((row for row, _ in seen), key=lambda row: row["name"])
+    for row, (name, _) in seen:
+        row["platform"] = platform or name
+    found: dict[str, t.Any] = {"name": platform, "evidence": ["given by the user"]} if platform else summarize([item for _, item in seen])
+    if found["name"] is None and seen:
+        notes.append("the nodes stand on different platforms: " + "; ".join(found["evidence"]))
+    topology = set_domains(rows, catalog, found["name"], rack_label=rack_label)
+    notes += set_expectations(rows, catalog, expected_gpus)
+    set_findings(rows)
+    for row in rows:
+        row["exclusion"] = exclusion(row)
+        row["target"] = row["exclusion"] is None
+        del row["deleting"]
+    gpus = pool_rows(rows)
+    if len({(pool["model"], pool["product"]) for pool in gpus}) > 1:
+        notes.append("several GPU products: each pool is tested by itself; choose one with target.gpu")
+    return {"platform": found, "topology": topology, "gpus": gpus, "nodes": rows, "notes": notes}
+
+
+def exclusion(row: Row) -> t.Optional[dict[str, str]]:
+    """Why the node cannot be tested at all: {reason, message}, or None.
+
+    Cordoned comes last, so that a cordoned node that is included after all has no other obstacle.
+    """
+    gpu = row["gpu"]
+    name = f"NVIDIA GPU ({gpu['product']})" if gpu["product"] else "NVIDIA GPU"
+    if gpu["mig"]:
+        return _reason("Mig", f"{name} is split by MIG: a part of a GPU has no performance verdict")
+    if gpu["shared_replicas"] > 1:
+        return _reason("TimeSlicing", f"{name} is shared, {gpu['shared_replicas']} pods each: a shared GPU has no performance verdict")
+    if not gpu["capacity"] and not gpu["allocatable"]:
+        return _reason(
+            "LabelWithoutResource", f"labels speak of an {name}, but the node offers no {gpu['resource']}: driver or device plugin?"
+        )
+    if row["deleting"]:
+        return _reason("Deleting", "the node is being deleted")
+    conditions = {condition["type"]: condition for condition in row["unhealthy"]}
+    if not row["ready"]:
+        ready = conditions.get("Ready", {"status": "unknown", "message": "the kubelet has not reported", "reason": ""})
+        return _reason("NotReady", f"Ready={ready['status']}: {ready['message'] or ready['reason']}")
+    for kind in _PRESSURE:
+        if kind in conditions:
+            return _reason(kind, f"{kind}={conditions[kind]['status']}: {conditions[kind]['message'] or conditions[kind]['reason']}")
+    if row["cordoned"]:
+        return _reason("Cordoned", "the node is cordoned (spec.unschedulable)")
+    return None
+
+
+def _gpu_nodes(client: Client, apis: Mapping[str, t.Any], notes: list[str]) -> Iterable[Mapping[str, t.Any]]:
+    """Raw GPU-looking nodes; where GPUs are only published as ResourceSlices, those are read into the node first."""
+    devices: t.Optional[dict[str, list[dict[str, t.Any]]]] = None
+    try:
+        raw: Mapping[str, t.Any]
+        for raw in client.list("/api/v1/nodes"):
+            if slices.may_be_dra_only(raw) and "resource.k8s.io" in apis:
+                if devices is None:
+                    devices = slices.read_devices(client, apis, notes)
+                raw = slices.add_devices(raw, devices)
+            if looks_like_gpu(raw):
+                yield raw
+    except ClusterError as error:
+        if error.status in (401, 403) and not error.hint:
+            error.hint = "Allow our user to list nodes cluster-wide."
+        raise
+
+
+def _reason(reason: str, message: str) -> dict[str, str]:
+    return {"reason": reason, "message": message}
