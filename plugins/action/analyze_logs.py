@@ -46,7 +46,8 @@ class ActionModule(ReadinessAction):
         if not re.fullmatch(RUN_ID, run_id):
             raise InputError(f"{run_id!r} cannot be a run id", place="run_id", hint="Lower-case letters, digits and hyphens")
         found = find_logs(arguments["logs"], arguments["kind"], together=arguments["together"])
-        compiled = compile_for_kinds([log["kind"] for log in found["logs"]], arguments["criteria"], arguments["thresholds"], METRICS, OPEN)
+        criteria = [arguments["criteria"]] if isinstance(arguments["criteria"], str) else arguments["criteria"]
+        compiled = compile_for_kinds([log["kind"] for log in found["logs"]], criteria, arguments["thresholds"], METRICS, OPEN)
         context = {**arguments["context"], **{key: arguments[key] for key in ("exit_code", "nodes") if arguments[key] not in (None, [])}}
         logs = [{**log, "nodes": arguments["nodes"]} for log in measure_logs(found["logs"], context)]
         run = as_run(logs, compiled)

@@ -39,7 +39,7 @@ class ActionModule(ReadinessAction):
         if not self.check_mode:
             _write(run_dir, files)
         if arguments["print"]:
-            Display().display(files[os.path.join(run_dir, "report.txt")])
+            Display().display(f"{files[os.path.join(run_dir, 'report.txt')]}Archive    {run_dir}")
         short = summary(report)
         short["report"] = os.path.join(run_dir, "report.json")
         return {"changed": changed, "summary": short, "report": short["report"], "report_text": os.path.join(run_dir, "report.txt")}

@@ -13,8 +13,10 @@ from .._judge.criteria import number
 from .names import compress
 
 WIDTH = 100
+NAMES_WIDTH = 30  # of the columns GROUP and NODES together
 PASSING_ROWS = 4  # passing groups shown of a long table: those with the least margin
 FINDINGS_SHOWN, EVIDENCE_SHOWN = 4, 3
+_MARKS = {"failed": "FAIL", "error": "ERROR", "incomplete": "INCOMPL", "passed": "pass"}
 _ORDER = ("failed", "error", "incomplete", "passed")
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _LEAD_METRICS = ("bus_bandwidth", "alg_bandwidth", "goodput", "tflops_per_gpu")
@@ -42,7 +44,7 @@ def _head(report: Row) -> list[str]:
     took = _duration(report.get("started"), report.get("finished"))
     lines = ["=" * WIDTH, f"CLUSTER READINESS: {report['verdict'].upper()}", *_wrap(report["why"], "  "), "=" * WIDTH]
     lines += _field("Run", f"{report['run_id']}{f' ({name})' if name else ''}")
-    if report.get("started"):
+    if report.get("started") and report["started"] != report.get("finished"):
         lines += _field("Time", f"{report['started']} to {report.get('finished') or '?'}{f' ({took})' if took else ''}")
     lines += _field("Cluster", _cluster(cluster))
     versions = [
@@ -108,20 +110,20 @@ def _table(groups: t.Sequence[Row]) -> list[str]:
     rest = passing[PASSING_ROWS:] if len(passing) > PASSING_ROWS + 1 else []
     shown += passing[: len(passing) - len(rest)]
     rows = [row for group in shown for row in _rows(group)]
-    lines = ["", _columns("GROUP", "NODES", "VALUE", "LIMIT", "MARGIN", "VERDICT"), *rows]
+    width = min(max([len(str(group["name"])) for group in shown] + [5]), NAMES_WIDTH - 10)
+    header = ("GROUP", "NODES", "VALUE", "LIMIT", "MARGIN", "VERDICT")
+    lines = ["", *(_columns(width, *row) for row in [header, *rows])]
     return [*lines, *_rest(rest)] if rest else lines
 
 
-def _rows(group: Row) -> list[str]:
+def _rows(group: Row) -> list[tuple[str, str, str, str, str, str]]:
     """One line per missed criterion, else one for the criterion with the least margin."""
     missed = [result for result in group["criteria"] if not result["passed"]]
     first = next((item["reason"] for item in group["findings"] if not item["note"]), "")
-    verdict = f"{group['verdict']} {first}".strip()
     results = missed or sorted(group["criteria"], key=lambda result: (result["margin"] is None, result["margin"] or 0.0))[:1]
     cells = [_cells(result) for result in results] or [(_lead_value(group), "", "")]
-    name = str(group["name"])
-    lines = [_columns(name, _short(group["nodes"]), *cells[0], verdict)]
-    return lines + [_columns("", "", *more, "") for more in cells[1:]]
+    rows = [(str(group["name"]), compress(group["nodes"]), *cells[0], f"{_MARKS[group['verdict']]} {first}".strip())]
+    return rows + [("", "", *more, "") for more in cells[1:]]
 
 
 def _cells(result: Row) -> tuple[str, str, str]:
@@ -156,8 +158,9 @@ def _margin_key(group: Row) -> float:
     return min((result["margin"] for result in group["criteria"] if result["margin"] is not None), default=float("inf"))
 
 
-def _columns(name: str, nodes: str, value: str, limit: str, margin: str, verdict: str) -> str:
-    line = f"  {_cut(name, 9):<9} {_cut(nodes, 26):<26} {_cut(value, 16):>16} {_cut(limit, 13):>13} {margin:>8}  {verdict}"
+def _columns(width: int, name: str, nodes: str, value: str, limit: str, margin: str, verdict: str) -> str:
+    room = NAMES_WIDTH - width
+    line = f"  {_cut(name, width):<{width}} {_cut(nodes, room):<{room}} {_cut(value, 14):>14} {_cut(limit, 12):>12} {margin:>8}  {verdict}"
     return _cut(line, WIDTH)
 
 
@@ -247,13 +250,8 @@ def _wrap(text: str, first: str, following: t.Optional[str] = None, most: int = 
     return lines if len(lines) <= most else [*lines[:most], f"{following or first}... (whole text in report.json)"]
 
 
-def _short(names: t.Sequence[str]) -> str:
-    text = compress(names)
-    return text if len(text) <= 26 else f"{len(names)} nodes, {_cut(names[0], 15)} .."
-
-
 def _cut(text: str, width: int) -> str:
-    text = safe(text)
+    text = safe(text).replace("\n", " ")
     return text if len(text) <= width else text[: width - 2] + ".."
 
 

@@ -1,0 +1,28 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filter that measures log files of any kind."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import finite
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import log_files
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
+
+
+@plain_filter
+def measure_logs(
+    logs: t.Any, kind: str = "auto", context: t.Optional[dict[str, t.Any]] = None, together: bool = False
+) -> list[dict[str, t.Any]]:
+    """One entry per log: name, paths, kind, measurement."""
+    found = log_files.find_logs(logs, kind, together=together)
+    return finite(log_files.measure_logs(found["logs"], context or {}))
+
+
+class FilterModule:
+    """Filters of this file."""
+
+    def filters(self) -> dict[str, t.Callable[..., t.Any]]:
+        """Name to function."""
+        return {"measure_logs": measure_logs}

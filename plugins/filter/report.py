@@ -1,0 +1,42 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Filters that make the report and its views."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report import model, text
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
+
+
+@plain_filter
+def report_model(
+    judged: dict[str, t.Any],
+    run: dict[str, t.Any],
+    snapshot: dict[str, t.Any],
+    plan: t.Optional[dict[str, t.Any]] = None,
+    cleanup: t.Optional[dict[str, t.Any]] = None,
+) -> dict[str, t.Any]:
+    """The report as data, see docs/report.schema.json."""
+    return model.build_report(run, snapshot, plan, judged, cleanup)
+
+
+@plain_filter
+def report_text(report: dict[str, t.Any]) -> str:
+    """The report for people."""
+    return text.render_text(report)
+
+
+@plain_filter
+def report_summary(report: dict[str, t.Any], limit: int = 200) -> dict[str, t.Any]:
+    """What a pipeline needs of a report."""
+    return model.summary(report, limit)
+
+
+class FilterModule:
+    """Filters of this file."""
+
+    def filters(self) -> dict[str, t.Callable[..., t.Any]]:
+        """Name to function."""
+        return {"report_model": report_model, "report_text": report_text, "report_summary": report_summary}
