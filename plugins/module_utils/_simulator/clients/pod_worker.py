@@ -572,8 +572,9 @@ class PodWorker:
             "Initialized": initialized,
             "Ready": ready,
             "ContainersReady": ready,
-            "PodScheduled": ("True", "", ""),
         }
+        if not any(row["type"] == "PodScheduled" for row in (self.pod.get("status") or {}).get("conditions") or []):
+            rows["PodScheduled"] = ("True", "", "")  # bound at its creation: no scheduler has said so
         if self._evicted:
             rows["DisruptionTarget"] = ("True", "TerminationByKubelet", self._failure[1] if self._failure else "")
         return [self._condition(kind, *row) for kind, row in rows.items()]

@@ -64,19 +64,23 @@ async def run_clients(
     pods = Informer(api, resource_path("pods"), **({"fieldSelector": "spec.nodeName!="} if only_bound else {}))
     nodes = Informer(api, resource_path("nodes"))
     services = Informer(api, resource_path("services"))
+    # Handlers first, then the nodes, then what is to be followed, then the work: a controller must not act on half a picture.
+    agents = NodeAgents(api, model, pods, services, tls=log_tls, lease_interval_s=lease_interval_s)
+    followed, controllers = [services, pods], list[_Client]()
+    if scheduler:
+        controllers.append(Scheduler(api, pods, nodes))
+    if node_lifecycle:
+        leases = Informer(api, resource_path("coordination.k8s.io/v1/leases", "kube-node-lease"))
+        followed.append(leases)
+        controllers.append(NodeLifecycle(api, nodes, pods, leases, model.time_scale))
+    if job_controller:
+        jobs = Informer(api, resource_path("batch/v1/jobs"))
+        followed.append(jobs)
+        controllers.append(JobController(api, jobs, pods, model.time_scale))
+    if scheduler or node_lifecycle:
+        followed.insert(0, nodes)
     try:
-        await clients.start(NodeAgents(api, model, pods, services, tls=log_tls, lease_interval_s=lease_interval_s))
-        if node_lifecycle:
-            leases = Informer(api, resource_path("coordination.k8s.io/v1/leases", "kube-node-lease"))
-            await clients.start(NodeLifecycle(api, nodes, pods, leases, model.time_scale), leases)
-        if job_controller:
-            jobs = Informer(api, resource_path("batch/v1/jobs"))
-            await clients.start(JobController(api, jobs, pods, model.time_scale), jobs)
-        if scheduler:
-            await clients.start(Scheduler(api, pods, nodes))
-        if scheduler or node_lifecycle:
-            await clients.start(nodes)
-        await clients.start(services, pods)
+        await clients.start(agents, *followed, *controllers)
     except BaseException:
         await clients.stop()
         raise
