@@ -9,11 +9,11 @@ Every generation becomes one C(Document); C(dcgm.py) judges it. Nothing here rai
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import typing as t
 
 from . import dcgm_codes as codes
+from . import json_documents
 
 PASS, FAIL, WARN, SKIP, NOT_RUN = "Pass", "Fail", "Warn", "Skip", "NotRun"
 _STATUS = {"pass": PASS, "fail": FAIL, "warn": WARN, "skip": SKIP, "notrun": NOT_RUN, "not run": NOT_RUN}
@@ -76,7 +76,7 @@ class Document:
 
 def read(text: str) -> Document:
     """The last document of a text; a later document that is damaged makes the whole incomplete."""
-    root, damaged = _find_root(text)
+    root, damaged = json_documents.find_last(text, _is_root, _FIRST_KEYS)
     if root is not None and not damaged:
         return _from_root(root)
     if damaged:
@@ -87,74 +87,17 @@ def read(text: str) -> Document:
 # --- finding the document ----------------------------------------------------------------------------------------
 
 # Keys a document can begin with: dcgmi sorts them.
-_FIRST_KEYS = ("DCGM Diagnostic", "DCGM GPU Diagnostic", "Overall Result", "iterations", "entity_groups", "Driver Version Detected")
-_ROOT_START = re.compile(r'\{\s*"(?:' + "|".join(_FIRST_KEYS) + r')"')
-_JSON_LINE = re.compile(
-    r'\s*(?:[\]\[{}]+,?|"(?:[^"\\]|\\.)*"\s*(?::\s*(?:[\[{]+[\]}]*|"(?:[^"\\]|\\.)*"|-?[\d.eE+-]+|true|false|null))?,?'
-    r"|-?\d[\d.eE+-]*,?|true,?|false,?|null,?)\s*"
-)
-
-
-def _find_root(text: str) -> tuple[t.Optional[dict[str, t.Any]], bool]:
-    """The last object with a known root key, and whether something damaged follows it (or stands alone)."""
-    decoder = json.JSONDecoder()
-    root: t.Optional[dict[str, t.Any]] = None
-    damaged = False
-    at = text.find("{")
-    while at >= 0:
-        try:
-            value, end = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            # Never look for documents inside one that failed: its parts prove less than the whole.
-            end = max(error.pos, at + 1)
-            started = _ROOT_START.match(text, at) is not None
-            if started or (_ends_early(text, error) and _may_start_root(text, at)):
-                cleaned = _without_noise(text[at:]) if started else None
-                if cleaned is not None:
-                    root, damaged, end = cleaned, False, len(text)
-                else:
-                    damaged = True
-        except (RecursionError, ValueError):
-            return None, True
-        else:
-            if _is_root(value):
-                root, damaged = value, False
-        at = text.find("{", end)
-    return root, damaged
+_FIRST_KEYS = ('DCGM[^"\n]{0,40}', "Overall Result", "iterations", "entity_groups", "Driver Version Detected")
 
 
 def _is_root(value: t.Any) -> bool:
     """Whether an object is one of ours; other programs print JSON to the same stream."""
     if not isinstance(value, dict):
         return False
-    if "DCGM Diagnostic" in value or "DCGM GPU Diagnostic" in value or ("entity_groups" in value and "metadata" in value):
+    if any(key.startswith("DCGM") for key in value) or ("entity_groups" in value and "metadata" in value):
         return True
     runs = value.get("iterations")
     return isinstance(runs, list) and ("Overall Result" in value or any(_is_root(run) for run in runs))
-
-
-def _may_start_root(text: str, at: int) -> bool:
-    """Whether the rest of a text can be the first bytes of a document that was cut."""
-    head = re.sub(r"\s+", "", text[at : at + 80])
-    return any((start := '{"' + key.replace(" ", "")).startswith(head) or head.startswith(start) for key in _FIRST_KEYS)
-
-
-def _ends_early(text: str, error: json.JSONDecodeError) -> bool:
-    """Whether decoding failed because the text is over, rather than because it is no JSON."""
-    rest = text[error.pos :].strip()
-    if error.msg.startswith("Unterminated string") or not rest:
-        return True
-    return any(word.startswith(rest) for word in ("true", "false", "null", "-"))
-
-
-def _without_noise(text: str) -> t.Optional[dict[str, t.Any]]:
-    """A pretty-printed document between whose lines another process wrote; None if that does not repair it."""
-    kept = [line for line in text.split("\n") if _JSON_LINE.fullmatch(line)]
-    try:
-        value, _end = json.JSONDecoder().raw_decode("\n".join(kept).lstrip())
-    except (ValueError, RecursionError):
-        return None
-    return value if _is_root(value) else None
 
 
 # --- JSON generations --------------------------------------------------------------------------------------------
