@@ -14,7 +14,8 @@ import secrets
 import typing as t
 import uuid
 
-from . import admission, api_errors, apply, clock, defaults, event_views, patch, structural, validation
+from . import admission, api_errors, clock, defaults, event_views, patch, structural, validation
+from . import apply as server_side_apply
 from .deps import orjson
 from .resources import Resource, ResourceTable
 from .schema import OBJECT_META, BuiltInTypes, TypeNode, drop_nulls, drop_path, path_text
@@ -355,9 +356,9 @@ class Registry:
         if not entries:
             metadata.pop("managedFields", None)
             return
-        ownership = apply.Ownership(entries)
+        ownership = server_side_apply.Ownership(entries)
         manager = (options.manager, "Update", subresource)
-        apply.track(old.obj, obj, self.node(resource), ownership, manager)
+        server_side_apply.track(old.obj, obj, self.node(resource), ownership, manager)
         metadata["managedFields"] = ownership.entries(resource.api_version, clock.stamp(clock.now()), manager)
 
     def _commit(self, resource: Resource, old: Stored, obj: Object, options: Options) -> Stored:
@@ -429,15 +430,15 @@ class Registry:
         if old is None:
             if subresource:
                 raise api_errors.not_found(resource.group, resource.plural, name)
-            ownership = apply.Ownership(())
-            ownership.sets[manager] = set(apply.fields(applied, node))
+            ownership = server_side_apply.Ownership(())
+            ownership.sets[manager] = set(server_side_apply.fields(applied, node))
             obj, missing = self.decode(resource, _copy(applied), options)
             obj["metadata"]["managedFields"] = ownership.entries(resource.api_version, now, manager)
             return self._create(resource, namespace, obj, missing, options), True
         ownership = self._ownership(old, node)
         current = orjson.loads(self.body(resource, old))
         version = applied["metadata"].pop("resourceVersion", None)
-        merged = apply.apply(current, applied, node, ownership, manager, force=options.force, api_version=resource.api_version)
+        merged = server_side_apply.apply(current, applied, node, ownership, manager, force=options.force, api_version=resource.api_version)
         if version:
             merged["metadata"]["resourceVersion"] = version
         obj, missing = self.decode(resource, _copy(merged), options)
@@ -461,12 +462,12 @@ class Registry:
         return {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
 
     @staticmethod
-    def _ownership(old: Stored, node: TypeNode) -> apply.Ownership:
+    def _ownership(old: Stored, node: TypeNode) -> server_side_apply.Ownership:
         entries = old.obj["metadata"].get("managedFields") or ()
-        ownership = apply.Ownership(entries)
+        ownership = server_side_apply.Ownership(entries)
         if not entries:
             spoken = {key: value for key, value in old.obj.items() if key != "status"}
-            ownership.sets[("before-first-apply", "Update", "")] = set(apply.fields(spoken, node))
+            ownership.sets[("before-first-apply", "Update", "")] = set(server_side_apply.fields(spoken, node))
         return ownership
 
     # --- delete -----------------------------------------------------------------------------------------------------------

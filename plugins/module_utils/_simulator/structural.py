@@ -18,7 +18,7 @@ Object = dict[str, t.Any]
 Path = tuple[t.Any, ...]
 
 # What of a structural schema is plain JSON schema (draft 4, as OpenAPI 3.0 is).
-_COPIED = [
+_COPIED = (
     "type",
     "format",
     "pattern",
@@ -35,7 +35,7 @@ _COPIED = [
     "maxProperties",
     "multipleOf",
     "uniqueItems",
-]
+)
 
 
 def json_schema(schema: Object) -> Object:
