@@ -52,7 +52,9 @@ def as_run(logs: t.Sequence[t.Mapping[str, t.Any]], criteria: t.Mapping[str, t.S
     logs: [{name, paths, kind, exit_code, measurement}]. Returns {snapshot, plan, observations: {category id: observation},
     measurements: {category id: {group: measurement}}}.
     """
-    categories, observations, measurements = [], {}, {}
+    categories: list[Row] = []
+    observations: dict[str, Row] = {}
+    measurements: dict[str, Row] = {}
     for number, kind in enumerate(sorted({str(log["kind"]) for log in logs}), start=1):
         own = [log for log in logs if log["kind"] == kind]
         category_id = f"c{number:02d}-{kind}-logs"
@@ -81,7 +83,8 @@ def hosts_of(log: t.Mapping[str, t.Any]) -> list[str]:
     devices = parsed.get("devices") or {}
     found = devices.get("hosts") if isinstance(devices, dict) else None
     hosts = found or transport.get("hosts") or parsed.get("hosts") or []
-    names = {str(host) for host in hosts if isinstance(host, str) and host}
+    accused = [item.get("host") for item in measurement.get("findings") or []]
+    names = {str(host) for host in hosts or accused if isinstance(host, str) and host}
     return sorted(names) or [PurePath(str(log["name"])).name]
 
 

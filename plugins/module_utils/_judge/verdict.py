@@ -38,19 +38,21 @@ COMPARABLE = ("measured", "pass", "warn", "threshold_violated")
 SELF_JUDGING = ("dcgm", "gpu_burn")
 UNSTABLE_SPREAD, UNSTABLE_SAMPLES = 0.1, 3
 
+# Place of a reason in the order of judgement; every other reason is a cause of its own: _CAUSE.
+_HARDWARE, _DATA, _CAUSE, _TRANSPORT, _BROKEN, _COMPLETENESS, _THRESHOLDS = range(7)
 _RANK = {
-    "HardwareFailureDetected": 0,
-    "NodeLost": 0,
-    "DataCorruption": 1,
-    "TransportFallback": 3,
-    "LogIncomplete": 4,
-    "NoMeasurement": 4,
-    "ThresholdViolation": 5,
-    "Unstable": 5,
-    "NoCriterion": 6,
-    "TimedOut": 7,
-    "WorkloadFailed": 7,
-}  # every other reason is a cause of its own: 2
+    "HardwareFailureDetected": _HARDWARE,
+    "NodeLost": _HARDWARE,
+    "DataCorruption": _DATA,
+    "TransportFallback": _TRANSPORT,
+    "WorkloadFailed": _BROKEN,
+    "TimedOut": _BROKEN,
+    "LogIncomplete": _COMPLETENESS,
+    "NoMeasurement": _COMPLETENESS,
+    "ThresholdViolation": _THRESHOLDS,
+    "Unstable": _THRESHOLDS,
+    "NoCriterion": _THRESHOLDS,
+}
 _NODE_ORDER = ("passed", "untested", "suspect", "failed")
 _VERDICT_ORDER = ("passed", "incomplete", "error", "failed")
 
@@ -78,12 +80,12 @@ def judge_group(
     findings = _attempt_findings(group, attempts, measurement)
     if attempts and attempts[-1].get("outcome") == "succeeded" and measurement is None and not _failing(findings):
         findings.append(finding("NoMeasurement", "the workload succeeded, but nothing was measured"))
-    judged = bool(measurement) and not [item for item in _failing(findings) if _RANK.get(item["reason"], 2) < 5]
+    judged = bool(measurement) and not [item for item in _failing(findings) if _rank(item) < _THRESHOLDS]
     complete = bool(measurement and measurement.get("complete") and measurement.get("verdict") in COMPARABLE)
     if judged and measurement is not None:
         findings += _criteria_findings(measurement, criteria_results, complete, allow_no_criteria)
     findings += _repeat_notes(attempts, findings)
-    findings = sorted(_unique(findings), key=lambda item: (item["note"], _RANK.get(item["reason"], 2)))
+    findings = sorted(_unique(findings), key=lambda item: (item["note"], _rank(item)))
     verdict = _group_verdict(findings)
     return {
         "name": group.get("name"),
@@ -108,14 +110,18 @@ def _attempt_findings(group: t.Mapping[str, t.Any], attempts: list[t.Any], measu
     if last.get("outcome") == "succeeded" and measurement and measurement.get("complete"):
         # A worker evicted after the result was complete took nothing away from it.
         causes = [item for item in causes if item["reason"] != "Evicted"]
-    # The log often knows better than "exit code 1": a general cause yields to a specific measurement finding.
-    if any(_RANK.get(item["reason"], 2) < 7 for item in _failing(measured)):
-        causes = [item for item in causes if item["reason"] not in ("WorkloadFailed", "TimedOut")]
-    elif any(item["reason"] == "TimedOut" for item in measured):
+    told = {_rank(item) for item in _failing(measured)} - {_COMPLETENESS}
+    if told:
+        # The log often knows better than "exit code 1".
         causes = [item for item in causes if item["reason"] != "WorkloadFailed"]
-    # And the API knows better than an empty or broken log: evicted, lost or killed explains it.
-    if any(_RANK.get(item["reason"], 2) in (0, 2) for item in causes):
-        measured = [item for item in measured if item["reason"] != "WorkloadFailed"]
+    if told - {_BROKEN}:
+        causes = [item for item in causes if item["reason"] != "TimedOut"]
+    if any(_rank(item) in (_HARDWARE, _CAUSE) for item in causes):
+        # And the API knows better than an empty or broken log: evicted, lost or killed explains it.
+        measured = [item for item in measured if _rank(item) != _BROKEN]
+    if any(_rank(item) == _BROKEN for item in causes + measured):
+        # What crashed or hung leaves a broken log: that is no second fault.
+        measured = [item for item in measured if _rank(item) != _COMPLETENESS]
     return causes + measured
 
 
@@ -487,20 +493,35 @@ def _node(row: t.Mapping[str, t.Any], categories: t.Sequence[t.Mapping[str, t.An
         states.append("failed" if reason_of(made["reason"]).effect == "convicts" else "suspect")
     for category in categories:
         member = category["members"].get(name)
-        if member is None:
-            text = "this category tested the node in no group"
-            member = {"verdict": "untested", "findings": [] if findings else [{**finding("Untested", text), "group": None}]}
-        states.append(member["verdict"])
-        findings += [{**item, "category": category["id"], "group": item.get("group")} for item in member["findings"]]
+        if member is not None:
+            states.append(member["verdict"])
+            findings += [{**item, "category": category["id"], "group": item.get("group")} for item in member["findings"]]
+    for wanted in _left_out(name, categories):
+        states.append("untested")
+        if not findings:
+            findings.append({**finding("Untested", f"no group of {wanted} has this node"), "category": None, "group": None})
     if not states:
         states, findings = ["untested"], [{**finding("Untested", "no category was run"), "category": None, "group": None}]
     findings = sorted(_unique(findings), key=_node_finding_order)
     return {"name": name, "verdict": max(states, key=_NODE_ORDER.index), "findings": [_node_finding(item) for item in findings]}
 
 
+def _left_out(name: str, categories: t.Sequence[t.Mapping[str, t.Any]]) -> list[str]:
+    """The tests of a certification that have the node in none of their categories.
+
+    A test has one category per GPU model, so a node is in one of them. Logs from anywhere promise no such thing.
+    """
+    families: dict[str, bool] = {}
+    for category in categories:
+        if category["test_scale"] != "logs":
+            label = f"{category['test']} {category['test_scale']}"
+            families[label] = families.get(label, False) or name in category["members"]
+    return [label for label, has_node in families.items() if not has_node]
+
+
 def _node_finding_order(item: Finding) -> tuple[bool, int, int]:
     effects = ("convicts", "suspects", "untested", "note")
-    return (item["note"], effects.index(reason_of(item["reason"]).effect), _RANK.get(item["reason"], 2))
+    return (item["note"], effects.index(reason_of(item["reason"]).effect), _rank(item))
 
 
 def _node_finding(item: Finding) -> Finding:
@@ -556,7 +577,7 @@ def _count(number: int, noun: str) -> str:
 
 def _failing(findings: t.Iterable[Finding]) -> list[Finding]:
     """The findings that change a verdict, the deciding one first."""
-    return sorted((item for item in findings if not item["note"]), key=lambda item: _RANK.get(item["reason"], 2))
+    return sorted((item for item in findings if not item["note"]), key=lambda item: _rank(item))
 
 
 def _unique(findings: list[Finding]) -> list[Finding]:
@@ -564,6 +585,10 @@ def _unique(findings: list[Finding]) -> list[Finding]:
     for item in findings:
         seen.setdefault((item["reason"], item["node"], item["message"], item.get("category"), item.get("group")), item)
     return list(seen.values())
+
+
+def _rank(item: Finding) -> int:
+    return _RANK.get(item["reason"], _CAUSE)
 
 
 def _lines(value: t.Any) -> list[str]:

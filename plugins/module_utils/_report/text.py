@@ -121,7 +121,7 @@ def _rows(group: Row) -> list[tuple[str, str, str, str, str, str]]:
     missed = [result for result in group["criteria"] if not result["passed"]]
     first = next((item["reason"] for item in group["findings"] if not item["note"]), "")
     results = missed or sorted(group["criteria"], key=lambda result: (result["margin"] is None, result["margin"] or 0.0))[:1]
-    cells = [_cells(result) for result in results] or [(_lead_value(group), "", "")]
+    cells = [_cells(result) for result in results] or [(*_lead_value(group), "")]
     rows = [(str(group["name"]), compress(group["nodes"]), *cells[0], f"{_MARKS[group['verdict']]} {first}".strip())]
     return rows + [("", "", *more, "") for more in cells[1:]]
 
@@ -134,14 +134,15 @@ def _cells(result: Row) -> tuple[str, str, str]:
     return value, limit, margin
 
 
-def _lead_value(group: Row) -> str:
+def _lead_value(group: Row) -> tuple[str, str]:
+    """What was measured where no criterion was evaluated, and whether it is partial."""
     measurement = group.get("measurement") or {}
     values, units = measurement.get("values") or {}, measurement.get("units") or {}
     name = next((item for item in _LEAD_METRICS if values.get(item) is not None), None)
     if name is None:
-        return str(measurement.get("verdict") or "not measured")
+        return str(measurement.get("verdict") or "not measured"), ""
     shown = f"{_rounded(values[name])} {units.get(name, '')}".strip()
-    return shown if measurement.get("complete") else f"{shown} partial"
+    return shown, "" if measurement.get("complete") else "(partial)"
 
 
 def _rest(groups: t.Sequence[Row]) -> list[str]:
