@@ -55,7 +55,9 @@ def noise(host: int, gpu: int, channel: int) -> t.Iterator[str]:
     yield f"{head} Channel {channel:02d}/24 : 0 1 2 3 4 5 6 7\n"
     yield f"{head} Trees [0] {rank}/-1/-1->{peer}->{rank} [1] {rank}/-1/-1->{peer}->{rank} [2] -1/-1/-1->{peer}->{rank}\n"
     yield f"{head} Could not get speed from /sys/class/net/eth0/speed. Defaulting to 10 Gbps.\n"
-    yield f"{head} NET/IB : GPU Direct RDMA Enabled for HCA {gpu} 'mlx5_{gpu}'\n" if channel == 0 else f"{head} P2P Chunksize set to 131072\n"
+    yield (
+        f"{head} NET/IB : GPU Direct RDMA Enabled for HCA {gpu} 'mlx5_{gpu}'\n" if channel == 0 else f"{head} P2P Chunksize set to 131072\n"
+    )
 
 
 def write_log(path: Path) -> int:
@@ -64,7 +66,9 @@ def write_log(path: Path) -> int:
     with path.open("w", encoding="utf-8") as out:
         out.write(HEADER)
         for rank in range(HOSTS * GPUS):
-            out.write(f"#  Rank {rank:2d} Group  0 Pid {4100 + rank:6d} on gpu-{rank // GPUS:03d} device  {rank % GPUS} [0000:18:00] NVIDIA H100\n")
+            out.write(
+                f"#  Rank {rank:2d} Group  0 Pid {4100 + rank:6d} on gpu-{rank // GPUS:03d} device  {rank % GPUS} [0000:18:00] NVIDIA H100\n"
+            )
         written, channel = 0, 0
         while written < LOG_BYTES:
             for host in range(HOSTS):

@@ -58,10 +58,24 @@ class Line(t.NamedTuple):
 
 
 class Block(t.NamedTuple):
-    """Some physical lines in order. open_end: the last one was not ended by a newline, it may be torn."""
+    """Some physical lines in order.
 
-    lines: list[str]
-    open_end: bool = False
+    text: whole lines, each ended by a newline. torn: what follows the last newline of the file, it may be a cut line.
+    """
+
+    text: str
+    torn: t.Optional[str] = None
+
+    @property
+    def lines(self) -> list[str]:
+        """All lines without their newlines, the torn one last."""
+        whole = self.text.split("\n")
+        whole.pop()
+        return whole if self.torn is None else [*whole, self.torn]
+
+    @property
+    def open_end(self) -> bool:
+        return self.torn is not None
 
 
 # --- step 1: bytes to physical lines ---------------------------------------------------------------------------
@@ -74,17 +88,30 @@ def read_blocks(path: str) -> t.Iterator[Block]:
     """
     halves: dict[str, list[str]] = {}
     for data, open_end in _whole_lines(path):
-        lines = data.decode("utf-8", errors="replace").split("\n")
-        if lines and not lines[-1] and not open_end:
-            lines.pop()
-        if halves or b" stdout P" in data or b" stderr P" in data:
-            lines = list(_join_halves(lines, halves))
-        if b"\r" in data or b" b'" in data or b' b"' in data:
-            lines = [piece for line in lines for piece in _expand(line)]
-        yield Block(lines, open_end)
+        text = data.decode("utf-8", errors="replace")
+        # The searches are for single characters, so that a log without oddities costs next to nothing.
+        odd = b"\r" in data or (b"'" in data and " b'" in text) or (b'"' in data and ' b"' in text)
+        if odd or halves or _CRI.match(text):
+            text = _rewrite(text, halves, odd)
+        if open_end:
+            whole, _newline, torn = text.rpartition("\n")
+            yield Block(f"{whole}\n" if whole else "", torn or None)
+        else:
+            yield Block(text)
     left = [_finish_half(stream, pieces) for stream, pieces in halves.items()]
     if left:
-        yield Block(left, True)
+        yield Block("".join(f"{line}\n" for line in left[:-1]), left[-1])
+
+
+def _rewrite(text: str, halves: dict[str, list[str]], odd: bool) -> str:
+    """The same lines with CRI halves joined and, if asked, progress bars and byte representations expanded."""
+    ended = text.endswith("\n")
+    lines: t.Iterable[str] = text[:-1].split("\n") if ended else text.split("\n")
+    lines = _join_halves(lines, halves)
+    if odd:
+        lines = (piece for line in lines for piece in _expand(line))
+    joined = "\n".join(lines)
+    return f"{joined}\n" if ended and joined else joined
 
 
 def _open(path: str) -> t.BinaryIO:
@@ -170,7 +197,7 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return _REPR_PLAIN[code] if code in _REPR_PLAIN else bytes([int(code[1:], 16)])
 
 
-def _join_halves(lines: list[str], halves: dict[str, list[str]]) -> t.Iterator[str]:
+def _join_halves(lines: t.Iterable[str], halves: dict[str, list[str]]) -> t.Iterator[str]:
     """CRI: pieces marked P belong to the next piece of the same stream, up to the one marked F."""
     for line in lines:
         match = _CRI.match(line)

@@ -32,6 +32,9 @@ _KILLED = {137: "killed (out of memory, deadline or eviction)", 143: "terminated
 # Codes of the data check and of NCCL_TESTS_MIN_BW; which number it is depends on the version, so the footer decides.
 _CHECK_CODES = frozenset({1, 6, 7})
 
+# Limits in the form {busBandwidthGBps: "value >= 400"} -> the metric they look at.
+THRESHOLD_VALUES = {"busBandwidthGBps": "bus_bandwidth", "algBandwidthGBps": "alg_bandwidth"}
+
 Key = tuple[str, t.Optional[str], t.Optional[int]]
 
 
@@ -48,6 +51,7 @@ class Context(t.NamedTuple):
     allow_reduced_sizes: bool = False
     cycles: t.Optional[int] = None
     collective: t.Optional[str] = None
+    thresholds: t.Mapping[str, str] = {}
 
 
 def measure_files(paths: list[str], context: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -89,6 +93,8 @@ def read_context(context: t.Mapping[str, t.Any]) -> Context:
     expected = values.get("expect_transport")
     if expected is not None and expected not in transport.EXPECTATIONS:
         raise unknown_value("transport", expected, transport.EXPECTATIONS, "context.expect_transport")
+    if not isinstance(values.get("thresholds", {}), dict):
+        raise InputError("thresholds must be a mapping of expressions", place="context.thresholds")
     if "collective" in values and values["collective"] not in collectives.COLLECTIVES:
         raise unknown_value("collective", values["collective"], collectives.COLLECTIVES, "context.collective")
     return Context(**values)
@@ -199,7 +205,7 @@ def _configured_sizes(config: dict[str, t.Any]) -> list[int]:
     if size is None or most is None:
         return []
     factor = config.get("step_mode") != "bytes"
-    sizes = []
+    sizes: list[int] = []
     while size <= most and len(sizes) < _MAX_SIZES:
         sizes.append(size)
         following = size * step if factor else size + step
@@ -324,7 +330,7 @@ class _Result:
         self.findings: list[dict[str, t.Any]] = []
         self.incomplete = self._incompleteness()
         self.values = self._values()
-        checks = (self._wrong_data(), self._ending(), self._wrong_transport(), self.incomplete, self._own_check())
+        checks = (self._wrong_data(), self._ending(), self._wrong_transport(), self.incomplete, self._own_check(), self._thresholds())
         failed = [check for check in checks if check is not None]
         self._notes()
         self.verdict, self.reason = failed[0] if failed else ("measured", self._measured_reason())
@@ -366,7 +372,7 @@ class _Result:
             return "setup_error", meaning
         if section.watchdog:
             host, seconds = section.watchdog
-            where = f" at {section.hang_size} bytes" if section.hang_size else ""
+            where = f" at {section.unfinished_size} bytes" if section.unfinished_size else ""
             reason = f"the program's own watchdog ended a hang of {seconds} s{where}"
             self.findings.append(finding("TimedOut", reason, evidence=[f"{host}: Test timeout ({seconds}s)"]))
             return "timed_out", reason
@@ -413,11 +419,13 @@ class _Result:
     def _fault_after_footer(self) -> t.Optional[tuple[str, str]]:
         """All numbers are there, yet the exit code is not 0."""
         section, code = self.section, self.exit_code
-        if code in (0, None) or data_correct(section) is False or section.min_bandwidth == "FAILED":
+        if code == 0 or data_correct(section) is False or section.min_bandwidth == "FAILED":
             return None
         if section.failures or section.watchdog:
-            return self._named_fault() or self._by_exit_code(code)
-        if code in (124, 137, 143) or (code is not None and code >= 128):
+            return self._named_fault()
+        if code is None:
+            return None
+        if code in (124, 137, 143) or code >= 128:
             what = "teardown hang" if code in (124, 137, 143) else "crash at exit"
             self.findings.append(finding("WorkloadFailed", f"{what}: exit code {code} after a complete result"))
             return None
@@ -497,35 +505,38 @@ class _Result:
         self.findings.append(finding("ThresholdViolation", reason))
         return "threshold_violated", reason
 
+    def _thresholds(self) -> t.Optional[tuple[str, str]]:
+        """Limits that came with the log, over the judged size (a peak at a small size proves nothing)."""
+        for key, expression in self.given.thresholds.items():
+            if key not in THRESHOLD_VALUES:
+                raise unknown_value("threshold", key, THRESHOLD_VALUES, "context.thresholds")
+            value = self.values.get(THRESHOLD_VALUES[key])
+            if value is None or not holds(expression, value, f"context.thresholds.{key}"):
+                reason = f"{key} is {value} at the judged size, the limit is {expression}"
+                self.findings.append(finding("ThresholdViolation", reason))
+                return "threshold_violated", reason
+        return None
+
     def _notes(self) -> None:
         """Facts that change no verdict."""
         section, judged = self.section, self.judged
         if judged and judged["unstable"]:
             at = judged["at_max_size"]
-            self.findings.append(
-                finding(
-                    "Unstable", f"samples at {judged['max_size']} bytes from {at['min']} to {at['max']} GB/s: repeat before blaming a node"
-                )
-            )
+            text = f"samples at {judged['max_size']} bytes from {at['min']} to {at['max']} GB/s: repeat before blaming a node"
+            self.findings.append(finding("Unstable", text))
         if judged and judged["collapse"]:
-            self.findings.append(
-                finding(
-                    "Unstable",
-                    f"bandwidth collapses at large sizes: {judged['at_max_over_peak']:.0%} of the peak at {judged['max_size']} bytes",
-                )
-            )
+            text = f"bandwidth collapses at large sizes: {judged['at_max_over_peak']:.0%} of the peak at {judged['max_size']} bytes"
+            self.findings.append(finding("Unstable", text))
         for line in section.warnings:
             self.findings.append(finding("WorkloadFailed", "NCCL warned of a fault", evidence=[line]))
         for note in section.config_notes:
             self.findings.append(finding("SetupError", "the program did not run what was asked", evidence=[note]))
         expected = _ratio_of(section, self.ranks)
         ratio = _ratio(section)
-        if expected is not None and ratio is not None and abs(expected - ratio) >= 0.02 and self.values.get("alg_bandwidth", 0.0) >= 1.0:
-            self.findings.append(
-                finding(
-                    "SetupError", f"busbw / algbw is {ratio:.3f}, but {self.ranks} ranks give {expected:.3f}: the number of ranks is wrong"
-                )
-            )
+        moves = (self.values.get("alg_bandwidth") or 0.0) >= 1.0
+        if expected is not None and ratio is not None and moves and abs(expected - ratio) >= 0.02:
+            text = f"busbw / algbw is {ratio:.3f}, but {self.ranks} ranks give {expected:.3f}: the number of ranks is wrong"
+            self.findings.append(finding("SetupError", text))
 
     def _measured_reason(self) -> str:
         judged = self.judged or {}
@@ -567,7 +578,7 @@ class _Result:
         spread = _spread(rows)
         smallest = next((item for item in _samples(section) if item.size), samples)
         several = len(samples.by_key) > 1
-        return values | {
+        numbers: dict[str, t.Any] = {
             "bus_bandwidth": _mean_of(rows, 2),
             "alg_bandwidth": _mean_of(rows, 1),
             "time_us": _mean_of(rows, 0),
@@ -583,6 +594,22 @@ class _Result:
             "datatype": None if several else rows[0].type,
             "redop": None if several else rows[0].redop,
         }
+        if _ratio_of(section, self.ranks) == 0.0:
+            # One rank moves nothing over a link: the printed 0 is no bandwidth.
+            numbers |= dict.fromkeys(("bus_bandwidth", "bus_bandwidth_min", "bus_bandwidth_max", "bus_bandwidth_peak", "spread"))
+            numbers["collapse"] = None
+        return values | numbers
+
+
+def holds(expression: str, value: float, place: str) -> bool:
+    """Whether a limit over C(value) holds. Raises InputError for an expression that cannot be evaluated."""
+    # The expression language belongs to the judging room; only a caller that sends limits along needs it here.
+    from .._judge import cel, cel_eval
+
+    try:
+        return cel_eval.evaluate(cel.parse(expression), {"value": float(value)}) is True
+    except cel.CelError as error:
+        raise InputError(f"the limit {expression!r} cannot be evaluated: {error}", place=place) from error
 
 
 def _wrong_elements(section: Section) -> float:
@@ -663,7 +690,7 @@ def _parsed_section(section: Section, given: Context) -> dict[str, t.Any]:
         "version_mismatch": section.version_mismatch or None,
         "watchdog_seconds": section.watchdog[1] if section.watchdog else None,
         "watchdog_host": section.watchdog[0] if section.watchdog else None,
-        "hang_size": section.hang_size,
+        "unfinished_size": section.unfinished_size,
         "exit_rank": section.exit_rank,
         "exit_host": section.exit_host,
         "exit_signal": section.exit_signal,
@@ -704,7 +731,7 @@ def _columns(section: Section) -> list[str]:
 def _row_values(row: Row) -> list[t.Any]:
     blank: tuple[t.Optional[float], ...] = (None,) * len(row.in_place)
     cells = [*(row.out_of_place or blank), *row.in_place]
-    return [row.size, row.count, row.type, row.redop, row.root, *(_plain(cell) for cell in cells)]
+    return [row.size, row.elements, row.type, row.redop, row.root, *(_plain(cell) for cell in cells)]
 
 
 def _plain(cell: t.Optional[float]) -> t.Optional[float]:

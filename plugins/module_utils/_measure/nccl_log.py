@@ -110,7 +110,7 @@ class Section:
         self.setup_faults: dict[str, str] = {}  # words -> line
         self.version_mismatch: dict[str, int] = {}
         self.watchdog: t.Optional[tuple[str, int]] = None
-        self.hang_size: t.Optional[int] = None
+        self.unfinished_size: t.Optional[int] = None
         self.call_chain_host: t.Optional[str] = None
         self.exit_rank: t.Optional[int] = None
         self.exit_host: t.Optional[str] = None
@@ -206,32 +206,55 @@ class TextReader:
 
     def read(self, path: str) -> None:
         """One file. The last line of a file that does not end in a newline may be torn: its numbers are not used."""
-        interesting, collect = transport.INTERESTING, self.transport.add
-        known_tails = self.transport.known_tails
         for block in cleaning.read_blocks(path):
-            lines = block.lines
-            last = lines.pop() if block.open_end and lines else None
-            for raw in lines:
-                # The hot path: thousands of debug lines, of which a few prove something.
-                head, mark, message = raw.partition(" NCCL INFO ")
-                if not mark:
-                    self._line(raw)
-                elif "  " in head:
-                    self._line(raw)
-                elif message[:5] == "Chann":
-                    if message[message.find(" : ") :] not in known_tails:
-                        collect(head, message)
-                elif message[:5] in interesting or " coll channels" in message[:22]:
-                    self._info(head, message)
-            if lines:
+            if block.text:
                 self.empty = False
-            if last is not None and last.strip():
+                self._block(block.text)
+            if block.torn is not None and block.torn.strip():
                 self.empty = False
-                self._torn_line(last)
+                self._torn_line(block.torn)
+
+    def _block(self, text: str) -> None:
+        """Whole lines. Cutting at the mark of debug lines gives C(message newline [other lines] head of the next)."""
+        pieces = text.split(" NCCL INFO ")
+        # Inside a table a debug line may be glued to a row; the heads are looked at there only.
+        in_table = len(pieces) > 1 and (self.section.table_seen or "algbw" in text)
+        if in_table or len(pieces) == 1:
+            for raw in text.split("\n"):
+                self._raw_line(raw)
+            return
+        mixed = text.count("\n") != len(pieces) - 1
+        interesting, known, tail = transport.INTERESTING, self.transport.known_tails, transport.TAIL
+        wanted = [n for n, piece in enumerate(pieces) if piece[:5] in interesting and piece[tail : piece.find("\n")] not in known]
+        if mixed:
+            first, _newline, _head = pieces[0].rpartition("\n")
+            for raw in first.split("\n"):
+                self._line(raw)
+            wanted = sorted({*wanted, *(n for n, piece in enumerate(pieces) if piece.count("\n") > 1)})
+        for number in wanted:
+            if number:
+                self._piece(pieces[number - 1], pieces[number])
+
+    def _piece(self, before: str, piece: str) -> None:
+        """A debug message with what follows it; its head ends the piece C(before)."""
+        message, _newline, rest = piece.partition("\n")
+        if message[:5] in transport.INTERESTING and message[transport.TAIL :] not in self.transport.known_tails:
+            self._info(before.rpartition("\n")[2], message)
+        if "\n" in rest:
+            for raw in rest.split("\n")[:-1]:
+                self._line(raw)
+
+    def _raw_line(self, raw: str) -> None:
+        """One line inside a table, or of a block without debug lines."""
+        head, mark, message = raw.partition(" NCCL INFO ")
+        if not mark or "  " in head:
+            self._line(raw)
+        elif message[:5] in transport.INTERESTING and message[transport.TAIL :] not in self.transport.known_tails:
+            self._info(head, message)
 
     def finish(self) -> list[Section]:
         for section in self.sections:
-            section.hang_size = section.reader.pending_size
+            section.unfinished_size = section.reader.pending_size
             section.reader.drop_pending()
         sections = [section for section in self.sections if not section.untouched] or self.sections[-1:]
         # Failures printed before the first section belong to it; so does a library version.
@@ -600,7 +623,7 @@ def _document_row(item: dict[str, t.Any]) -> Row:
     redop = item.get("redop")
     return Row(
         size=int(item["size"]),
-        count=int(item["count"]),
+        elements=int(item["count"]),
         type=str(item["type"]),
         redop=str(redop) if redop else None,
         root=int(item["root"]) if item.get("root") is not None else None,

@@ -45,7 +45,7 @@ class Row(t.NamedTuple):
     """One row. Cells are (time_us, algbw, busbw, wrong[, i_min, i_max, i_p99, i_cv]); None is N/A."""
 
     size: int
-    count: int
+    elements: int
     type: str
     redop: t.Optional[str]
     root: t.Optional[int]
@@ -164,7 +164,7 @@ def describe_row(text: str, titles: t.Optional[Titles] = None) -> dict[str, t.An
         "reject": False,
         "tokens": len(tokens),
         "size": row.size,
-        "count": row.count,
+        "count": row.elements,
         "type": row.type,
         "redop": row.redop,
         "root": row.root,

@@ -45,6 +45,9 @@ EXPECTATIONS: frozenset[str] = frozenset(_ACCEPTS) | {"tcp", "shm"}
 # Distinct edges kept for counting; beyond it repeated lines of later communicators are counted again.
 _MAX_EDGES = 200_000
 
+# Where a Channel line goes on after the channel's number.
+TAIL = len("Channel 00")
+
 _HEAD = re.compile(r"([^\s:>\[\]]+):(\d+):(\d+) \[[^\]]*\]")
 _EDGE = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[([0-9a-f]+)\] -> (\d+)\[[0-9a-f]+\](?: \[(send|receive)\])? via (.+)")
 _COLLNET = re.compile(r"CollNet \S+ : (\d+) \[(send|receive)\] via COLLNET/(.+)")
@@ -61,14 +64,11 @@ _PATTERN_TYPE = re.compile(r"Pattern \d+, .* type (\w+)/")
 _WARNING = re.compile(r" NCCL WARN (.*)")
 
 # First five characters of the messages that prove something: everything else is skipped without a closer look.
+# The last ones are the beginnings of "24 coll channels, ..".
 INTERESTING: frozenset[str] = frozenset(
-    {"Using", "NET/I", "NET/O", "NET/S", "Chann", "CollN", "Conne", "NVLS ", "comm ", "MNNVL", "NCCL ", "NCCL_", "Patte", "Assig"}
+    ["Using", "NET/I", "NET/O", "Chann", "CollN", "Conne", "NVLS ", "comm ", "MNNVL", "NCCL ", "NCCL_", "Patte"]
+    + [f"{number} coll"[:5] for number in range(1000)]
 )
-
-
-def is_interesting(message: str) -> bool:
-    """Whether a debug message may tell about the data path. Cheap: called for every line of a log."""
-    return message[:5] in INTERESTING or " coll channels" in message[:22]
 
 
 def family(network: str) -> str:
@@ -322,11 +322,13 @@ class Collector:
         self.networks: list[str] = []
         self.environment: dict[str, str] = {}
         self.forced: list[str] = []
-        self.lines = 0
         self._reporting: set[str] = set()
         self._rank_host: dict[int, str] = {}
-        self._edges: dict[tuple[str, str], dict[str, t.Any]] = {}
-        self._extra_edges = 0
+        # (host, message) -> (what it says, text before the message) of edges that may join hosts
+        self._edges: dict[tuple[str, str], tuple[dict[str, t.Any], str]] = {}
+        self._tails: dict[str, dict[str, t.Any]] = {}
+        self._senders: dict[str, tuple[str, str]] = {}
+        # Ends of Channel lines that have nothing more to tell: a reader may skip them.
         self.known_tails: set[str] = set()
         self._local_paths: dict[str, None] = {}
         self._facts: dict[str, t.Any] = {}
@@ -337,25 +339,67 @@ class Collector:
     def add(self, head: str, message: str) -> None:
         """One INFO line: C(head) is the text before C( NCCL INFO ), C(message) the text after it."""
         if message.startswith("Channel "):
-            # Thousands of lines differ in the channel number only; paths inside a host need no second look.
-            tail = message[message.find(" : ") :]
-            if tail in self.known_tails:
-                return
-            if _stays_inside(tail) and len(self.known_tails) < _MAX_EDGES:
-                self.known_tails.add(tail)
+            self.add_channel(head, message)
+            return
         said = classify_message(message)
         if "neutral" in said:
             return
-        match = _HEAD.search(head)
-        name = match.group(1) if match else ""
-        host = self.hosts.setdefault(name, Host())
-        self.lines += 1
-        self._take(said, name, host, f"{head} NCCL INFO {message}", match.group() if match else head, message)
-
-    def _take(self, said: dict[str, t.Any], name: str, host: Host, line: str, rank_key: str, message: str) -> None:
+        name, key = self._sender(head)
         if "edge" in said:
-            self._take_edge(said, name, message, line)
-        elif "net" in said:
+            self._keep_edge(name, head, message, said)
+        else:
+            self._take(said, name, self._host(name), f"{head} NCCL INFO {message}", key)
+
+    def _host(self, name: str) -> Host:
+        host = self.hosts.get(name)
+        if host is None:
+            host = self.hosts[name] = Host()
+        return host
+
+    def add_channel(self, head: str, message: str) -> None:
+        """One C(Channel ..) line. A log has thousands that differ in the channel's number only."""
+        tail = message[TAIL:]
+        said = self._tails.get(tail)
+        if said is None:
+            said = classify_message(message)
+            kept = self.known_tails if _stays_inside(tail) else self._tails
+            if len(kept) < _MAX_EDGES:
+                self._tails[tail] = said
+                if kept is self.known_tails:
+                    self.known_tails.add(tail)
+        if "edge" not in said:
+            return
+        name, _key = self._sender(head)
+        if said["edge"] in ("p2p", "shm") and not said.get("multi_node"):
+            self._take_local(said, f"{head} NCCL INFO {message}")
+            self._host(name)
+        else:
+            self._keep_edge(name, head, message, said)
+
+    def _sender(self, head: str) -> tuple[str, str]:
+        """(host, what tells one rank from another) of a line; the host is "" when the head was cut off."""
+        known = self._senders.get(head)
+        if known is None:
+            match = _HEAD.search(head)
+            known = (match.group(1), match.group()) if match else ("", head)
+            if len(self._senders) < _MAX_EDGES:
+                self._senders[head] = known
+        return known
+
+    def _keep_edge(self, name: str, head: str, message: str, said: dict[str, t.Any]) -> None:
+        key = (name, message)
+        if key not in self._edges and len(self._edges) < _MAX_EDGES:
+            self._host(name)
+            self._edges[key] = (said, head)
+
+    def _take_local(self, said: dict[str, t.Any], line: str) -> None:
+        path = "SHM" if said["edge"] == "shm" else f"P2P/{said['kind']}"
+        self._local_paths.setdefault(path)
+        if said["edge"] == "shm" or said.get("degraded"):
+            self._degraded.setdefault("SHM" if said["edge"] == "shm" else "P2P/indirect", line)
+
+    def _take(self, said: dict[str, t.Any], name: str, host: Host, line: str, rank_key: str) -> None:
+        if "net" in said:
             host.networks.add(said["net"])
             host.network_line = host.network_line or line
             self._reporting.add(rank_key)
@@ -392,29 +436,18 @@ class Collector:
         elif "protocol" in said:
             self._facts["protocol"] = said["protocol"]
 
-    def _take_edge(self, said: dict[str, t.Any], name: str, message: str, line: str) -> None:
-        if said["edge"] in ("p2p", "shm") and not said.get("multi_node"):
-            self._local_paths.setdefault("SHM" if said["edge"] == "shm" else f"P2P/{said['kind']}")
-            if said["edge"] == "shm" or said.get("degraded"):
-                self._degraded.setdefault("SHM" if said["edge"] == "shm" else "P2P/indirect", line)
-            return
-        if len(self._edges) < _MAX_EDGES:
-            self._edges.setdefault((name, message), said | {"line": line})
-
     # --- the sum ---
 
     def summary(self, ranks: t.Sequence[tuple[int, int, str, int]] = ()) -> dict[str, t.Any]:
         """What the lines prove. C(ranks): (rank, group, host, pid) of the device list, as far as known."""
         places = _Places(ranks, self._rank_host, self._facts.get("n_nodes"))
         inter, local = self._split_edges(places)
-        counts = {
-            "total": len(inter),
-            "net": sum(said["edge"] == "net" for said, _name in inter),
-            "gdr": sum(bool(said.get("gdr")) for said, _name in inter),
-            "mnnvl": sum(said["edge"] == "p2p" for said, _name in inter),
-            "collnet": sum(said["edge"] == "collnet" for said, _name in inter),
-        }
+        counts = {"total": len(inter), "net": 0, "gdr": 0, "mnnvl": 0, "collnet": 0}
+        for said, _name in inter:
+            counts["mnnvl" if said["edge"] == "p2p" else said["edge"]] += 1
+            counts["gdr"] += bool(said.get("gdr"))
         name, inferred = self._class(inter, local, places)
+        blame = self._blame(inter, places)
         hosts = {host: data.as_dict() for host, data in sorted(self.hosts.items()) if host}
         return {
             "class": name,
@@ -430,7 +463,7 @@ class Collector:
             "n_nodes": self._facts.get("n_nodes"),
             "host_count": places.count,
             "inter_node_edges": counts,
-            "intra_node": [*self._local_paths, *sorted({f"NET/{said['net']}" for said, _name in local if said["edge"] == "net"})],
+            "intra_node": [*self._local_paths, *sorted({_local_path(said) for said, _name in local})],
             "nvls": self._facts.get("nvls"),
             "nvls_capable": self._facts.get("nvls_capable"),
             "mnnvl": self._facts.get("mnnvl"),
@@ -440,16 +473,18 @@ class Collector:
             "degraded": [{"path": path, "line": line} for path, line in sorted(self._degraded.items())],
             "hosts": hosts,
             "hosts_without_gdr": sorted(host for host, data in self.hosts.items() if host and data.without_gdr),
-            "blame": self._blame(inter, places),
+            "blame": blame,
+            "suspect_hosts": sorted({item["host"] for item in blame}),
         }
 
     def _split_edges(self, places: _Places) -> tuple[list[Edge], list[Edge]]:
         """(edges between hosts, edges inside one host), each with the host that printed it."""
-        inter, local = [], []
+        inter: list[Edge] = []
+        local: list[Edge] = []
         for host in self.hosts.values():
             host.net_edges = host.gdr_edges = 0
             host.without_gdr = None
-        for (name, _message), said in self._edges.items():
+        for (name, message), (said, head) in self._edges.items():
             across = places.across(said, name)
             (inter if across else local).append((said, name))
             if across and said["edge"] in ("net", "collnet"):
@@ -457,17 +492,17 @@ class Collector:
                 host.net_edges += 1
                 host.gdr_edges += bool(said["gdr"])
                 if not said["gdr"]:
-                    host.without_gdr = host.without_gdr or said["line"]
+                    host.without_gdr = host.without_gdr or f"{head} NCCL INFO {message}"
         return inter, local
 
     def _class(self, inter: list[Edge], local: list[Edge], places: _Places) -> tuple[str, bool]:
         """(class of the run, whether it is a guess from network names)."""
         if inter:
-            return _worst({self._edge_class(said, name) for said, name in inter}, _INTER_ORDER), False
+            return _worst(self._edge_classes(inter), _INTER_ORDER), False
         if places.count > 1:
             guesses = {self._network_class(network, name) for name, host in self.hosts.items() for network in host.networks}
             return (_worst(guesses, _INTER_ORDER), True) if guesses else ("unknown", False)
-        found = {self._edge_class(said, name) for said, name in local}
+        found = self._edge_classes(local)
         found |= {self._local_class(path) for path in self._local_paths}
         return (_worst(found, _INTRA_ORDER) if found else "unknown"), False
 
@@ -478,19 +513,21 @@ class Collector:
         on_pcie = self._gpu_paths and not self._gpu_paths & {"NVL", "NVB", "C2C"}
         return "pcie" if on_pcie else "nvlink"
 
-    def _edge_class(self, said: dict[str, t.Any], host: str) -> str:
-        if said["edge"] == "p2p":
+    def _edge_classes(self, edges: list[Edge]) -> set[str]:
+        kinds = {(said["edge"], said.get("net"), name) for said, name in edges}
+        return {self._edge_class(edge, network, name) for edge, network, name in kinds}
+
+    def _edge_class(self, edge: str, network: t.Optional[str], host: str) -> str:
+        if edge == "p2p":
             return "mnnvl"
-        if said["edge"] == "collnet":
-            return self._link_class(host)
-        return self._network_class(said["net"], host)
+        return self._network_class(network, host) if edge == "net" and network else self._link_class(host)
 
     def _network_class(self, network: str, host: str) -> str:
         kind = family(network)
         if kind == "socket":
             return "tcp"
         if kind == "ofi":
-            providers = self.hosts[host].providers or {self._facts.get("provider")}
+            providers: t.Collection[t.Optional[str]] = self.hosts[host].providers or [self._facts.get("provider")]
             return _worst({_ofi_class(provider) for provider in providers}, _INTER_ORDER)
         return self._link_class(host) if kind == "ib" else kind
 
@@ -546,6 +583,10 @@ class Collector:
         ]
 
 
+def _local_path(said: dict[str, t.Any]) -> str:
+    return f"P2P/{said['kind']}" if said["edge"] == "p2p" else f"{said['edge'].upper()}/{said.get('net', '')}"
+
+
 class _Places:
     """Where ranks live."""
 
@@ -560,7 +601,7 @@ class _Places:
         known = listed or set(said.values()) - {""}
         # One NVLink domain over several hosts is one node to NCCL; hosts that share a name are told apart by it.
         self.count = max(len(known), nodes or 0)
-        self.same_names = bool(nodes) and nodes > len(known)
+        self.same_names = (nodes or 0) > len(known)
 
     def host(self, rank: int, near: str) -> t.Optional[str]:
         """Host of a communicator's rank. C(near): a host of the same communicator."""
