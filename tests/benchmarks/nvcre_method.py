@@ -94,9 +94,7 @@ class Nvcre:
                 final += [group for group, _transport in small]
             elif small:
                 final += [
-                    group
-                    for (group, transport), good in zip(small, (self._round([g], tr)[0] for g, tr in small), strict=True)
-                    if not good
+                    group for (group, transport), good in zip(small, (self._round([g], tr)[0] for g, tr in small), strict=True) if not good
                 ]
             start = False
             halves = [(group[: len(group) // 2], group[len(group) // 2 :], transport) for group, transport in large]

@@ -67,7 +67,7 @@ def write_log(path: Path) -> int:
         out.write(HEADER)
         for rank in range(HOSTS * GPUS):
             out.write(
-                f"#  Rank {rank:2d} Group  0 Pid {4100 + rank:6d} on gpu-{rank // GPUS:03d} device  {rank % GPUS} [0000:18:00] NVIDIA H100\n"
+                f"#  Rank {rank:2d} Group  0 Pid {4100 + rank:6d} on gpu-{rank // GPUS:03d} device  {rank % GPUS} [0000:18:00] H100\n"
             )
         written, channel = 0, 0
         while written < LOG_BYTES:

@@ -9,7 +9,7 @@ import typing as t
 
 from . import leaves, pairs
 from .engine import Steps, Trial
-from .evidence import CONVICT
+from .evidence import CONVICT, QUIET
 from .grouping import Nodes, circle, split
 from .search import Finding, Search
 
@@ -49,12 +49,12 @@ def _split_and_descend(search: Search, units: list[Nodes], parent: Trial, verdic
     ]
     results = yield from search.all_of(jobs)
     bad = [(part, trial, found) for part, (found, trial) in zip(parts, results, strict=True) if found != "pass"]
-    if bad:
-        yield from search.all_of(search_domains(search, part, trial, found) for part, trial, found in bad)
-    else:
-        yield from pairs.contradiction(
-            search, tuple(sorted(node for union in unions for node in union)), unions, "net", parent, weak=verdict == "gray"
-        )
+    known = list(search.findings)
+    yield from search.all_of(search_domains(search, part, trial, found) for part, trial, found in bad)
+    nodes = tuple(sorted(node for union in unions for node in union))
+    if all(found == "gray" for _part, _trial, found in bad) and not search.touched(nodes, known):
+        # No part failed, and what was unclear came out clean: the fault is between the parts.
+        yield from pairs.contradiction(search, nodes, unions, "net", parent, weak=verdict == "gray")
 
 
 def _screen(search: Search, nodes: Nodes, purpose: str) -> Steps:
@@ -72,16 +72,16 @@ def _compare(search: Search, units: list[Nodes], parent: Trial) -> Steps:
     failing: list[tuple[int, int]] = []
     suspects = list(range(len(units)))
     if not partners:
+        # Two domains alone cannot say whose boundary it is: bring in others as witnesses.
+        units = units + _others(search, units)[: max(0, FEW - len(units))]
         if len(units) == 2:
-            yield from pairs.search_pairs(search, units, "net", [parent])
+            yield from _repeat_then_pairs(search, units, parent)
             return
-        failing, passing = yield from _rounds(search, units)
+        failing, passing = yield from _rounds(search, units, parent)
         if not failing:
             return
         if not passing:
-            search.unresolved(
-                (node for unit in units for node in unit), "net", "no two of these domains work together: their boundaries", [parent]
-            )
+            yield from _no_two_work(search, units, failing, parent)
             return
         partners = [units[number] for number in sorted({number for pair in passing for number in pair})]
         suspects = sorted({number for pair in failing for number in pair})
@@ -106,17 +106,56 @@ def _compare(search: Search, units: list[Nodes], parent: Trial) -> Steps:
         for a, b in failing:
             yield from pairs.search_pairs(search, [units[a], units[b]], "net", [parent])
     else:
+        yield from _repeat_then_pairs(search, units, parent)
+
+
+def _repeat_then_pairs(search: Search, units: list[Nodes], parent: Trial) -> Steps:
+    """A pair search is long: on a noisy fleet repeat the failed group before it."""
+    if search.evidence.sigma <= QUIET:
         yield from pairs.search_pairs(search, units, "net", [parent])
+    else:
+        nodes = tuple(sorted(node for unit in units for node in unit))
+        yield from pairs.contradiction(search, nodes, units, "net", parent, weak=False)
 
 
-def _rounds(search: Search, units: list[Nodes]) -> Steps:
+def _no_two_work(search: Search, units: list[Nodes], failing: list[tuple[int, int]], parent: Trial) -> Steps:
+    """Every pair of these domains fails. Look inside each: a bad pair of nodes shows, and a boundary common to the rest."""
+    whole: list[tuple[int, int]] = []
+    for a, b in failing:
+        found = yield from pairs.find_pairs(search, [(units[a], units[b])], "net")
+        for left, right in found:
+            if (left, right) == (units[a], units[b]):
+                whole.append((a, b))
+            else:
+                yield from pairs.blame_or_soak(search, left, right, "net", [parent])
+    common = [number for number in range(len(units)) if whole and all(number in edge for edge in whole)]
+    if len(whole) > 1 and len(common) == 1:
+        left = units[common[0]]
+        others = [units[number] for edge in whole for number in edge if number != common[0]]
+        trials = [search.ask(left + other, "net", "a domain with each of the others", "the boundary of this domain") for other in others]
+        yield trials
+        yield from _blame_boundary(search, left, trials, [(left, other) for other in others])
+    elif whole:
+        members = sorted({node for edge in whole for number in edge for node in units[number]})
+        search.unresolved(members, "net", "no two of these domains work together: their boundaries", [parent])
+
+
+def _others(search: Search, units: list[Nodes]) -> list[Nodes]:
+    """Other domains that passed alone and have no blamed boundary; largest first."""
+    mine = {search.unit_of[unit[0]] for unit in units}
+    out = search.tainted() | search.behind_boundary()
+    rest = [tuple(node for node in unit.nodes if node not in out) for number, unit in enumerate(search.units) if number not in mine]
+    return sorted((unit for unit in rest if unit and search.proven_inside(unit)), key=lambda unit: (-len(unit), unit))
+
+
+def _rounds(search: Search, units: list[Nodes], parent: Trial) -> Steps:
     """Pairs of domains in rounds until something fails and something passes: (failing, passing) pairs."""
     failing: list[tuple[int, int]] = []
     passing: list[tuple[int, int]] = []
     for number, pairs_ in enumerate(circle(len(units))):
         last = number == len(circle(len(units))) - 1
         if last and not failing and len(pairs_) > 0:
-            yield from pairs.settle_combinations(search, [(units[a], units[b]) for a, b in pairs_], "net", [])
+            yield from pairs.settle_combinations(search, [(units[a], units[b]) for a, b in pairs_], "net", [parent])
             return [], passing
         verdicts = yield from pairs.test_combinations(search, [(units[a], units[b]) for a, b in pairs_], "net")
         for pair, verdict in zip(pairs_, verdicts, strict=True):
@@ -129,7 +168,7 @@ def _rounds(search: Search, units: list[Nodes]) -> Steps:
 def _good_crossers(search: Search, units: list[Nodes]) -> list[Nodes]:
     """Other domains that passed as a whole together with a third one."""
     mine = {search.unit_of[unit[0]] for unit in units}
-    tainted = search.tainted()
+    tainted = search.tainted() | search.behind_boundary()
     result: list[Nodes] = []
     for number, unit in enumerate(search.units):
         nodes = tuple(node for node in unit.nodes if node not in tainted)
@@ -170,10 +209,14 @@ def _blame_boundary(search: Search, unit: Nodes, trials: list[Trial], combos: li
         witnesses += [trial for trial in more if search.evidence.weight(trial) > 0]
     if total < CONVICT:
         return
-    if len(unit) == 1:
+    if len(search.home(unit[0])) == 1:
         # The boundary of a one-node domain is the network path of that node.
         search.accuse(unit[0], "net", total, witnesses)
         return
+    home = search.unit_of[unit[0]]
+    for finding in list(search.findings):
+        if finding.kind == "rack-boundary" and home in {search.unit_of[node] for node in finding.left + finding.right}:
+            search.retract(finding)  # the boundary between this domain and another is now explained
     search.blame(Finding("rack-boundary", "net", tuple(unit), strength=total, witnesses=witnesses))
 
 

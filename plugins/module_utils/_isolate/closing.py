@@ -119,8 +119,9 @@ def _parked(search: Search, swap: bool) -> set[int]:
 def _closing_set(search: Search, swap: bool) -> Nodes:
     """Everything the closing test can contain."""
     out = _parked(search, swap) | set(search.accused) | set(search.lost) | set(search.untested)
+    out |= search.behind_boundary()
     for finding in search.findings:
-        if finding.kind == "unresolved" or (finding.kind == "rack-boundary" and not finding.right):
+        if finding.kind == "unresolved":
             out.update(finding.left)
     return tuple(node for node in range(len(search.names)) if node not in out)
 
@@ -132,9 +133,7 @@ def _close(search: Search) -> Steps:
     members = _closing_set(search, swap=False)
     side_jobs = [_classify(search, finding) for finding in search.findings if finding.kind == "node" and not finding.kind_of_node]
     side_jobs += [
-        boundaries.boundary_control(search, finding)
-        for finding in search.findings
-        if finding.kind == "rack-boundary" and not finding.right and not finding.controls
+        boundaries.boundary_control(search, finding) for finding in search.findings if finding.own_boundary and not finding.controls
     ]
     results = yield from search.all_of([_prove(search, members), *side_jobs])
     yield from _sides_instead_of_nodes(search)

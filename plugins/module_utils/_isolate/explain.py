@@ -299,7 +299,8 @@ def _not_proven(search: Search, findings: list[Finding], closed: set[int]) -> li
                 why[node] = ("accused", f"accused: {kind}")
             elif finding.kind == "unresolved":
                 why.setdefault(node, ("unresolved", finding.note or "in a failed group that could not be resolved"))
-            elif finding.kind == "rack-boundary" and not finding.right:
+        if finding.own_boundary:
+            for node in search.home(finding.left[0]):
                 why.setdefault(node, ("boundary", "traffic across the boundary of its domain is not proven; repeat after the repair"))
     for node in range(len(search.names)):
         if node in closed or node in why:
@@ -330,7 +331,7 @@ def _notes(search: Search, findings: list[Finding]) -> list[str]:
             f"{count} nodes have no usable domain label and were grouped by name: a boundary verdict there means a group boundary."
         )
     for finding in findings:
-        if finding.kind == "rack-boundary" and not finding.right:
+        if finding.own_boundary:
             names = ", ".join(_domains(search, finding.left))
             notes.append(f"Pairs between {names} and other domains are masked by its boundary; repeat after the repair.")
         elif finding.right:

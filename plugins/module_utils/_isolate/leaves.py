@@ -45,6 +45,12 @@ def narrow(search: Search, nodes: Nodes, transport: str, parent: Trial, verdict:
             yield from search.all_of(narrow(search, part, transport, trial, found) for part, trial, found in bad)
             return
         groups = [(part, trial) for part, trial, _found in bad]
+        yield from examine(search, groups, transport)
+        only_unclear = all(found == "gray" for _part, _trial, found in bad)
+        if verdict == "fail" and only_unclear and not any(not search.good(node, transport) for node in nodes):
+            # No part failed, and what was unclear came out clean: the fault is between the parts.
+            yield from pairs.contradiction(search, nodes, parts, transport, parent, weak=False)
+        return
     yield from examine(search, groups, transport)
 
 
@@ -187,7 +193,7 @@ def _outside(search: Search, suspects: list[int], transport: str, met: dict[int,
     """Known-good nodes of other domains, when the own domain has none; at most three tries each, network only."""
     if transport != "net":
         return []
-    candidates = iter(sorted(search.cleared["net"] - search.tainted()))
+    candidates = iter(sorted(search.cleared["net"] - search.tainted() - search.behind_boundary()))
     result: list[tuple[int, int, bool]] = []
     homes = {search.unit_of[node] for node in suspects}
     for node in suspects:

@@ -33,12 +33,15 @@ def search_pairs(search: Search, parts: t.Sequence[Nodes], transport: str, witne
     """Which two parts do not work together? All pairs of parts in rounds, until one round has exactly one failure."""
     rounds = circle(len(parts))
     failing: list[tuple[int, int]] = []
+    trials: list[Trial] = []
     for number, pairs_ in enumerate(rounds):
         if number == len(rounds) - 1 and not failing:
             # Nothing else is left: look inside the remaining pairs at once.
             yield from settle_combinations(search, [(parts[a], parts[b]) for a, b in pairs_], transport, witnesses)
             return
-        verdicts = yield from test_combinations(search, [(parts[a], parts[b]) for a, b in pairs_], transport)
+        asked = [search.ask(parts[a] + parts[b], transport, "two good groups together", "a fault between them") for a, b in pairs_]
+        verdicts = yield from search.all_of(search.settle(trial) for trial in asked)
+        trials += asked
         bad = [pair for pair, verdict in zip(pairs_, verdicts, strict=True) if verdict == "fail"]
         failing += bad
         if len(failing) == 1:
@@ -47,7 +50,13 @@ def search_pairs(search: Search, parts: t.Sequence[Nodes], transport: str, witne
     if sides:
         left, right = (tuple(sorted(node for part in side for node in parts[part])) for side in sides)
         if min(len(left), len(right)) > 1:
-            yield from blame_or_soak(search, left, right, transport, witnesses)
+            shown = [trial for trial in trials if search.evidence.weight(trial) > 0]
+            inside = [trial for trial in trials if search.evidence.weight(trial) <= CLEAR]
+            if len(shown) > 2 and search.total(shown) >= CONVICT:
+                # Every crossing failed, each side passed: that is verification enough.
+                search.blame(_between(search, left, right, transport, search.total(shown), witnesses + shown, inside))
+            else:
+                yield from blame_or_soak(search, left, right, transport, witnesses)
             return
     for a, b in failing:
         yield from settle_combinations(search, [(parts[a], parts[b])], transport, witnesses)
@@ -140,16 +149,22 @@ def _blame_between(search: Search, left: Nodes, right: Nodes, transport: str, wi
             break
     if len(failures) < 2 or total < FAIL:
         return False
+    search.blame(_between(search, left, right, transport, max(CONVICT, total), witnesses + failures, controls))
+    return True
+
+
+def _between(
+    search: Search, left: Nodes, right: Nodes, transport: str, strength: float, witnesses: list[Trial], controls: list[Trial]
+) -> Finding:
+    """The finding for two sides that do not work together: pair, partition or boundary."""
+    homes = [{search.unit_of[node] for node in side} for side in (left, right)]
+    kind = "partition" if homes[0] == homes[1] else "rack-boundary"
     if len(left) == len(right) == 1:
         kind = "pair"
-    else:
-        homes = [{search.unit_of[node] for node in side} for side in (left, right)]
-        kind = "partition" if homes[0] == homes[1] else "rack-boundary"
-        if sorted(map(len, homes))[0] == 1 < max(map(len, homes)):
-            # One domain against several: its own boundary.
-            left, right = (left if len(homes[0]) == 1 else right), ()
-    search.blame(Finding(kind, transport, left, right, strength=max(CONVICT, total), witnesses=witnesses + failures, controls=controls))
-    return True
+    elif min(map(len, homes)) == 1 < max(map(len, homes)):
+        # One domain against several: its own boundary.
+        left, right = (left if len(homes[0]) == 1 else right), ()
+    return Finding(kind, transport, left, right, strength=strength, witnesses=witnesses, controls=controls)
 
 
 def _controls(search: Search, left: Nodes, right: Nodes, transport: str) -> Steps:
@@ -163,9 +178,7 @@ def _controls(search: Search, left: Nodes, right: Nodes, transport: str) -> Step
         if len(side) == 1:
             neighbour = next((node for node in search.home(side[0]) if node not in side + other and search.good(node, transport)), None)
             if neighbour is None and transport == "net":
-                neighbour = next(
-                    (node for node in sorted(search.cleared["net"]) if node not in left + right and search.good(node, "net")), None
-                )
+                neighbour = _neighbour_abroad(search, left + right)
             if neighbour is None:
                 continue
             members = (side[0], neighbour)
@@ -183,6 +196,15 @@ def _controls(search: Search, left: Nodes, right: Nodes, transport: str) -> Step
     return fine, [trial for _side, trial in trials]
 
 
+def _neighbour_abroad(search: Search, nodes: Nodes) -> t.Optional[int]:
+    """A known-good node of another domain, when nothing is known against the boundaries."""
+    behind = search.behind_boundary()
+    if behind & set(nodes):
+        return None
+    usable = search.cleared["net"] - behind - search.tainted() - set(nodes)
+    return min(usable, default=None)
+
+
 def soak(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
     """Not reproducible: many short pair tests in changing pairings show a node that fails now and then."""
     nodes = tuple(node for node in nodes if node not in search.tainted())
@@ -190,7 +212,7 @@ def soak(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -
         helpers = [node for node in search.home(nodes[0]) if node not in nodes and search.good(node, transport)]
         nodes = tuple(sorted([*nodes, *helpers[: 6 - len(nodes)]]))
     if len(nodes) < 3:
-        search.irreproducible(nodes or witnesses[0].nodes, transport, witnesses)
+        _not_shown_again(search, nodes or witnesses[0].nodes, transport, witnesses)
         return
     failed: dict[int, list[Trial]] = {node: [] for node in nodes}
     partners: dict[int, set[int]] = {node: set() for node in nodes}
@@ -217,7 +239,13 @@ def soak(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -
             for node in culprits:
                 search.accuse(node, transport, CONVICT, failed[node], "intermittent")
             return
-    search.irreproducible(nodes, transport, witnesses)
+    _not_shown_again(search, nodes, transport, witnesses)
+
+
+def _not_shown_again(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -> None:
+    """Deep failures stay on record; what may have been noise is left to the closing test, which knows only the network."""
+    if transport == "nvl" or any(search.evidence.strong(trial) for trial in witnesses):
+        search.irreproducible(nodes, transport, witnesses)
 
 
 def _unsteady(node: int, failed: dict[int, list[Trial]], partners: dict[int, set[int]], passed: dict[int, int]) -> bool:

@@ -37,6 +37,11 @@ class Finding:
     controls: list[Trial] = dataclasses.field(default_factory=list)
     note: str = ""
 
+    @property
+    def own_boundary(self) -> bool:
+        """True for the boundary of one domain: its nodes are good inside, and no references across."""
+        return self.kind == "rack-boundary" and not self.right
+
 
 class Search(Engine):
     """The engine plus the knowledge gained so far."""
@@ -130,10 +135,19 @@ class Search(Engine):
             return self._tainted[1]
         result = set(self.accused) | set(self.lost) | set(self.untested)
         for finding in self.findings:
-            if finding.kind != "irreproducible":
+            if finding.kind != "irreproducible" and not finding.own_boundary:
                 result.update(finding.left, finding.right)
         self._tainted = (version, result)
         return result
+
+    def behind_boundary(self) -> set[int]:
+        """Nodes of domains whose boundary is blamed: the whole domain, whoever was in the tests."""
+        return {node for finding in self.findings if finding.own_boundary for node in self.home(finding.left[0])}
+
+    def touched(self, nodes: t.Iterable[int], known: t.Sequence[Finding]) -> bool:
+        """True when a finding that is not in ``known`` concerns any of these nodes."""
+        wanted = set(nodes)
+        return any(not wanted.isdisjoint(new.left + new.right) for new in self.findings if new not in known)
 
     def spare_partners(self, members: t.Iterable[int], transport: str) -> t.Iterable[int]:
         """References for padding a group: of the same domain first; over the network also of others."""
@@ -142,7 +156,10 @@ class Search(Engine):
         tainted = self.tainted()
         usable = sorted(self.cleared[transport] - members - tainted)
         near = [node for node in usable if self.unit_of[node] in homes]
-        return near if transport == "nvl" else near + [node for node in usable if self.unit_of[node] not in homes]
+        if transport == "nvl":
+            return near
+        behind = self.behind_boundary()
+        return near + [node for node in usable if self.unit_of[node] not in homes and node not in behind]
 
     def home(self, node: int) -> Nodes:
         """The domain of a node."""
@@ -163,25 +180,24 @@ class Search(Engine):
         """Evidence against one node alone: its total, the failing tests, and whether nothing else explains them.
 
         Only tests count in which every other member is known to be good. Nothing else explains them when the node is
-        the only one they have in common; a bad pair would show as a second common member.
+        the only one they have in common; a bad pair would show as a second common member. Of the groups that led to
+        the suspicion only the smallest counts: they were picked because they failed, so each further one proves less.
         """
         tainted = self.tainted()
-        total, failing = 0.0, []
-        common: t.Optional[set[int]] = None
+        trials = []
         for trial in self.of_node[node]:
             if trial.transport != transport or not 2 <= len(trial.nodes) <= WIDE:
                 continue
             if trial.shape == "cross" and not self.crosses(self.unit_of[node]):
                 continue
             others = set(trial.nodes) - {node}
-            if not others <= self.cleared[transport] or others & tainted:
-                continue
-            weight = self.evidence.weight(trial)
-            total += weight
-            if weight > 0:
-                failing.append(trial)
-                common = others if common is None else common & others
-        return total, failing, bool(failing) and not common
+            if others <= self.cleared[transport] and not others & tainted:
+                trials.append(trial)
+        failing = [trial for trial in trials if self.evidence.weight(trial) > 0]
+        smallest = min((len(trial.nodes) for trial in failing if len(trial.nodes) > 2), default=0)
+        counted = [trial for trial in trials if trial not in failing or len(trial.nodes) in (2, smallest)]
+        common = set.intersection(*(set(trial.nodes) for trial in failing)) if failing else set()
+        return self.total(counted), [trial for trial in failing if trial in counted], common == {node}
 
     def try_to_convict(self, node: int, transport: str) -> bool:
         """Accuse the node if two witnesses that share nothing else carry it."""
