@@ -217,13 +217,12 @@ class TextReader:
     def _block(self, text: str) -> None:
         """Whole lines. Cutting at the mark of debug lines gives C(message newline [other lines] head of the next)."""
         pieces = text.split(" NCCL INFO ")
+        mixed = text.count("\n") != len(pieces) - 1
         # Inside a table a debug line may be glued to a row; the heads are looked at there only.
-        in_table = len(pieces) > 1 and (self.section.table_seen or "algbw" in text)
-        if in_table or len(pieces) == 1:
+        if len(pieces) == 1 or self.section.table_seen or (mixed and "algbw" in text):
             for raw in text.split("\n"):
                 self._raw_line(raw)
             return
-        mixed = text.count("\n") != len(pieces) - 1
         interesting, known, tail = transport.INTERESTING, self.transport.known_tails, transport.TAIL
         wanted = [n for n, piece in enumerate(pieces) if piece[:5] in interesting and piece[tail : piece.find("\n")] not in known]
         if mixed:
@@ -238,7 +237,11 @@ class TextReader:
     def _piece(self, before: str, piece: str) -> None:
         """A debug message with what follows it; its head ends the piece C(before)."""
         message, _newline, rest = piece.partition("\n")
-        if message[:5] in transport.INTERESTING and message[transport.TAIL :] not in self.transport.known_tails:
+        if message[transport.TAIL :] in self.transport.known_tails:
+            pass
+        elif message[:8] == "Channel ":
+            self.transport.add_channel(before.rpartition("\n")[2], message)
+        elif message[:5] in transport.INTERESTING:
             self._info(before.rpartition("\n")[2], message)
         if "\n" in rest:
             for raw in rest.split("\n")[:-1]:

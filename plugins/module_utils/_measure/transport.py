@@ -369,7 +369,7 @@ class Collector:
                     self.known_tails.add(tail)
         if "edge" not in said:
             return
-        name, _key = self._sender(head)
+        name = (self._senders.get(head) or self._sender(head))[0]
         if said["edge"] in ("p2p", "shm") and not said.get("multi_node"):
             self._take_local(said, f"{head} NCCL INFO {message}")
             self._host(name)
