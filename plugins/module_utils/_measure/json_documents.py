@@ -47,7 +47,9 @@ def _begins(rest: str, first_keys: t.Sequence[str]) -> bool:
     tail = re.search(r'\{\s*(?:"([\w ]{0,40}))?$', rest)
     if tail is None:
         return False
-    return any(key.startswith(tail.group(1) or "") for key in first_keys)
+    word = tail.group(1) or ""
+    plain = [key.partition("[")[0] for key in first_keys]
+    return any(key.startswith(word) or word.startswith(key) for key in plain)
 
 
 def _without_noise(text: str, is_root: t.Callable[[t.Any], bool]) -> t.Optional[dict[str, t.Any]]:

@@ -165,8 +165,8 @@ METRICS: dict[str, dict[str, Metric]] = {
     "key_value": {},
 }
 
-# Kinds whose users declare further metrics.
-OPEN: frozenset[str] = frozenset({"log_profile", "key_value"})
+# Kinds with further metrics: declared by users, or (nvbandwidth) NAME_min and NAME_sum of every test case.
+OPEN: frozenset[str] = frozenset({"log_profile", "key_value", "nvbandwidth"})
 
 
 def units(kind: str, values: t.Mapping[str, t.Any]) -> dict[str, str]:
