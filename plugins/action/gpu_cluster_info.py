@@ -1,0 +1,64 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Action plugin behind gpu_cluster.readiness.gpu_cluster_info."""
+
+from __future__ import annotations
+
+import typing as t
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.pools import pool_rows
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.selection import select
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.snapshot import take_snapshot
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.summary import summarize_snapshot
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, catalog_directories
+
+
+class ActionModule(ReadinessAction):
+    """Reads the cluster; changes nothing, so check mode is the same."""
+
+    ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {
+        **AUTH_ARGUMENTS,
+        "target": {
+            "type": "dict",
+            "options": {
+                "node_selector": {"type": "dict"},
+                "match_expressions": {"type": "list", "elements": "dict"},
+                "node_names": {"type": "list", "elements": "str"},
+                "include_cordoned": {"type": "bool", "default": False},
+                "gpu": {"type": "str"},
+            },
+        },
+        "tolerations": {"type": "list", "elements": "dict"},
+        "platform": {"type": "str"},
+        "rack_label": {"type": "str"},
+        "expected_gpus": {"type": "int"},
+        "keep_labels": {"type": "list", "elements": "str", "default": []},
+        "catalog_dirs": {"type": "list", "elements": "path", "default": []},
+    }
+
+    def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+        """The snapshot of the cluster, with the user's selection applied."""
+        catalog = load_catalog(catalog_directories(arguments["catalog_dirs"]))
+        target = arguments["target"]
+        # Labels that the request itself speaks of must be in the snapshot, whatever is usually dropped.
+        keep = [*arguments["keep_labels"], *_labels_of(target or {}), *filter(None, [arguments["rack_label"]])]
+        snapshot = take_snapshot(
+            Client.from_options(arguments),
+            catalog,
+            platform=arguments["platform"],
+            rack_label=arguments["rack_label"],
+            expected_gpus=arguments["expected_gpus"],
+            keep_labels=keep,
+        )
+        if target is not None or arguments["tolerations"] is not None:
+            snapshot["nodes"] = select(snapshot["nodes"], target, tolerations=arguments["tolerations"])
+            snapshot["gpus"] = pool_rows(snapshot["nodes"])
+        return {"changed": False, "snapshot": snapshot, "summary": summarize_snapshot(snapshot)}
+
+
+def _labels_of(target: dict[str, t.Any]) -> list[str]:
+    selectors = list(target.get("node_selector") or {})
+    return selectors + [str(expression.get("key")) for expression in target.get("match_expressions") or []]

@@ -1,0 +1,44 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Documentation fragment: attributes that all our action plugins share."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Attributes; a module states the support of check_mode and diff_mode itself."""
+
+    DOCUMENTATION = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in check mode and predict the outcome without changing anything.
+  diff_mode:
+    description: Shows what changed, or would change, when diff mode is on.
+  action:
+    description: Has an action plugin that does the work on the control node.
+    support: full
+  async:
+    description: Supports the C(async) keyword.
+    support: none
+  platform:
+    description: Operating system of the control node.
+    support: full
+    platforms: posix
+"""
+
+    # For modules that only read.
+    INFO_MODULE = r"""
+options: {}
+attributes:
+  check_mode:
+    description: Can run in check mode and predict the outcome without changing anything.
+    support: full
+    details:
+      - It changes nothing, so it does the same in check mode.
+  diff_mode:
+    description: Shows what changed, or would change, when diff mode is on.
+    support: N/A
+    details:
+      - It changes nothing.
+"""
