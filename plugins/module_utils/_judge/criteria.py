@@ -208,9 +208,10 @@ def _constant(node: cel.Node) -> t.Optional[float]:
 
 def _against(metric: str, sign: str, limit: float, measured: t.Any) -> dict[str, t.Any]:
     margin = None
-    if measured is not None and limit != 0:
+    if isinstance(measured, (int, float)) and not isinstance(measured, bool) and limit != 0:
         distance = limit - measured if sign in ("<", "<=") else measured - limit
-        margin = round((-abs(distance) if sign == "==" else distance) / abs(limit), 6) + 0.0
+        fraction = (-abs(distance) if sign == "==" else distance) / abs(limit)
+        margin = round(fraction, 6) + 0.0 if math.isfinite(fraction) else None
     return {"metric": metric, "op": sign, "limit": limit, "measured": measured, "margin": margin}
 
 
