@@ -7,13 +7,12 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.criteria import compile_criteria
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.verdict import judge_category
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import measure
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS, OPEN
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.verdict import apply_isolation
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.isolation import conclude_diagnose, conclusions, must_isolate
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._categories import effective_category, judge
 
 
 class ActionModule(ReadinessAction):
@@ -28,52 +27,38 @@ class ActionModule(ReadinessAction):
     def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """failure: why the batch of the category broke off, when it left no observation."""
         run = RunDirectory(arguments["run_dir"])
-        category = run.category(arguments["category"])
-        if arguments["failure"] and not os.path.exists(run.observation(category["id"])):
-            write_json(run.observation(category["id"]), broken_off(category, arguments["failure"]))
-        observation = run.read(run.observation(category["id"]))
-        judged = judge(run, category, observation)
-        changed = not self.check_mode
-        if changed:
+        category = effective_category(run, arguments["category"])
+        judged = self._judged(run, category, arguments["failure"])
+        if not self.check_mode:
             write_json(run.judged(category["id"]), judged)
         self.say(f"{category['title']}: {judged['verdict']}: {judged['why']}")
         counts: dict[str, int] = {}
         for member in judged["members"].values():
             counts[member["verdict"]] = counts.get(member["verdict"], 0) + 1
         verdict = {key: judged[key] for key in ("verdict", "why")}
-        return {"changed": changed, **verdict, "nodes": counts, "judged": run.judged(category["id"])}
+        return {
+            "changed": not self.check_mode,
+            **verdict,
+            "nodes": counts,
+            "isolate": judged["isolation"] is None and must_isolate(category, judged),
+            "judged": run.judged(category["id"]),
+        }
 
-
-def judge(run: RunDirectory, category: dict[str, t.Any], observation: dict[str, t.Any]) -> dict[str, t.Any]:
-    """The judged category (docs/data_shapes.md)."""
-    kind = category["measure"]["kind"]
-    place = f"{run.plan}: {category['id']}"
-    compiled = compile_criteria(
-        category["criteria"], category["thresholds"], METRICS.get(kind, {}), place=place, open_metrics=kind in OPEN
-    )  # fmt: skip
-    groups = {group["name"]: group for group in category["groups"]}
-    measurements = {item["name"]: measure_attempt(run, category, groups[item["name"]], item["attempts"]) for item in observation["groups"]}
-    allow = bool(run.read(run.spec)["allow_no_criteria"])
-    return judge_category(category, observation, measurements, compiled, allow_no_criteria=allow)
-
-
-def measure_attempt(
-    run: RunDirectory, category: dict[str, t.Any], group: dict[str, t.Any], attempts: t.Sequence[dict[str, t.Any]]
-) -> t.Optional[dict[str, t.Any]]:
-    """What the log of a group's last attempt proves; None when there is no log."""
-    last = attempts[-1] if attempts else {}
-    launcher = next((pod for pod in last.get("pods", []) if pod["role"] == "launcher"), None)
-    if launcher is None or not launcher["log"]:
-        return None
-    expected = group.get("expected_transport")
-    context = {
-        **{key: value for key, value in category["measure"].items() if key not in ("kind", "collective")},
-        "exit_code": last["exit_code"],
-        "nodes": group["nodes"],
-        "expect_transport": None if expected == "any" else expected,
-    }
-    path = os.path.join(run.path, launcher["log"])
-    return measure(category["measure"]["kind"], [path], {key: value for key, value in context.items() if value is not None})
+    def _judged(self, run: RunDirectory, category: dict[str, t.Any], failure: t.Optional[str]) -> dict[str, t.Any]:
+        record = run.read(run.isolation(category["id"])) if os.path.exists(run.isolation(category["id"])) else None
+        if category["test_scale"] == "diagnose":
+            if record and record["conclusion"]:
+                return conclude_diagnose(category, record)
+            failure = failure or "the search for the component at fault did not end"
+        if not os.path.exists(run.observation(category["id"])):
+            if not failure:
+                return judge(run, category, {"groups": [], "cleanup": None, "cancelled": ""})
+            write_json(run.observation(category["id"]), broken_off(category, failure))
+        judged = judge(run, category, run.read(run.observation(category["id"])))
+        if record and record["conclusion"]:
+            judged = apply_isolation(judged, conclusions(record))
+            judged["isolation"].update(conclusion=record["conclusion"])
+        return judged
 
 
 def broken_off(category: dict[str, t.Any], why: str) -> dict[str, t.Any]:

@@ -14,11 +14,13 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.cli
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.classify import classify_attempt
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.health import DEFAULT_EXPRESSION, compile_health, evaluate_health
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.isolation import wave_category
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import WORKERS, Batch, Engine
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.journal import finished_attempts, read_journal
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._categories import effective_category
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -30,12 +32,15 @@ class ActionModule(ReadinessAction):
         **AUTH_ARGUMENTS,
         "run_dir": {"type": "path", "required": True},
         "category": {"type": "str", "required": True},
+        "wave": {"type": "bool", "default": False},
     }
 
     def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """The result is small; the observation is in the archive."""
         run = RunDirectory(arguments["run_dir"])
-        category = run.category(arguments["category"])
+        category = effective_category(run, arguments["category"])
+        if arguments["wave"]:
+            category = wave_category(category, run.read(run.isolation(category["id"])))
         batch = _batch(run, category)
         client = Client.from_options(arguments, pool_size=WORKERS + 8)
         if self.check_mode:

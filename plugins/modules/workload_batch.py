@@ -34,6 +34,10 @@ options:
     description: Id of the category in the plan.
     type: str
     required: true
+  wave:
+    description: Run the outstanding wave of the category's isolation, see M(gpu_cluster.readiness.isolation_step), instead of its groups.
+    type: bool
+    default: false
 notes:
   - "Needs these verbs in the namespace of the workload: create, delete, patch, get, list, watch on jobs (batch);
     create, delete, list on configmaps, services and secrets; get, list, watch, delete on pods; get on pods/log; list on events."

@@ -100,6 +100,7 @@ def _category(
         "options": options,
         "measure": _measure(entry, options),
         "template": template,
+        "net_transport": wanted["expect_transport"] or _net_transport(template),
         "explain": explain,
         "groups": groups,
         "untested": left,
@@ -200,8 +201,11 @@ def _expected_transport(members: t.Sequence[Node], template: t.Mapping[str, t.An
         return None
     cliques = {node["domains"].get("clique") for node in members}
     mnnvl = any(item["name"] == "NCCL_MNNVL_ENABLE" and item["value"] == "1" for item in template["env"])
-    if mnnvl and len(cliques) == 1 and None not in cliques:
-        return "mnnvl"
+    return "mnnvl" if mnnvl and len(cliques) == 1 and None not in cliques else _net_transport(template)
+
+
+def _net_transport(template: t.Mapping[str, t.Any]) -> t.Optional[str]:
+    """The same for traffic between NVLink domains."""
     if template["transport"] in TRANSPORTS and template["transport"] != "mnnvl":
         return template["transport"]
     if template["nic_resource"] is None:

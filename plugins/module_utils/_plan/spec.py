@@ -46,6 +46,8 @@ WORKLOAD_KEYS = (
     "gpus_per_node",
     *NETWORK_KEYS,
 )
+ISOLATION_KEYS = ("min_group_size", "soak", "budget")
+BUDGET_KEYS = ("waves", "tests", "node_minutes")
 TARGET_KEYS = ("node_selector", "match_expressions", "node_names", "include_cordoned", "gpu")
 
 # One place for every bound: (default, minimum). Seconds where the name says so.
@@ -113,6 +115,7 @@ def parse_spec(raw: t.Any, place: str = "certification") -> dict[str, t.Any]:
         "categories": parsed,
         "allow_no_criteria": truth(spec.get("allow_no_criteria", False), f"{place}.allow_no_criteria"),
         "bounds": _bounds(spec.get("bounds") or {}, f"{place}.bounds"),
+        "isolation": _isolation(spec.get("isolation") or {}, f"{place}.isolation"),
         "node_health": None if health is None else text(health, f"{place}.node_health"),
     }
 
@@ -186,3 +189,14 @@ def _bounds(raw: t.Any, place: str) -> dict[str, t.Optional[int]]:
             continue
         result[name] = whole_number(value, f"{place}.{name}", minimum=minimum)
     return result
+
+
+def _isolation(raw: t.Any, place: str) -> dict[str, t.Any]:
+    """How far a search for the component at fault may go."""
+    given = known_keys(raw, ISOLATION_KEYS, place)
+    budget = known_keys(given.get("budget") or {}, BUDGET_KEYS, f"{place}.budget")
+    return {
+        "min_group_size": whole_number(given.get("min_group_size", 2), f"{place}.min_group_size", minimum=1),
+        "soak": truth(given.get("soak", False), f"{place}.soak"),
+        "budget": {key: whole_number(value, f"{place}.budget.{key}", minimum=1) for key, value in budget.items() if value is not None},
+    }

@@ -59,6 +59,7 @@ class Attempt:
     nodes: list[str]
     number: int
     name: str
+    env: dict[str, str] = dataclasses.field(default_factory=dict)  # set or replaced in the template for this group alone
     state: str = "creating"
     uid: t.Optional[str] = None
     created_at: float = 0.0

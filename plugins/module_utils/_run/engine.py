@@ -169,7 +169,7 @@ class Engine:
     def _start(self, group: t.Mapping[str, t.Any]) -> None:
         number = len(self._records[group["name"]]) + 1
         name = names.attempt_name(self._batch.run_id, self._batch.category, group["name"], number)
-        attempt = Attempt(group["name"], list(group["nodes"]), number, name, created_at=time.monotonic())
+        attempt = Attempt(group["name"], list(group["nodes"]), number, name, dict(group.get("env") or {}), created_at=time.monotonic())
         self._live[name] = attempt
         for node in attempt.nodes:
             self._busy[node] = name
@@ -181,7 +181,7 @@ class Engine:
             "run_id": self._batch.run_id, "category": self._batch.category, "group": attempt.group,
             "attempt": attempt.number, "owner": self._owner,
         }  # fmt: skip
-        objects = attempt_objects(self._batch.template, identity, attempt.nodes)
+        objects = attempt_objects(_with_env(self._batch.template, attempt.env), identity, attempt.nodes)
         base = f"/api/v1/namespaces/{self._namespace}"
         jobs = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
         job = self._client.create(
@@ -386,7 +386,7 @@ class Engine:
             then = " - retrying" if again else ""
             self._say(f"{self._batch.title}: {attempt.group} ({where}) {record['outcome']}: {record['reason']}: {text}{then}")
         if again:
-            self._waiting.append({"name": attempt.group, "nodes": attempt.nodes})
+            self._waiting.append({"name": attempt.group, "nodes": attempt.nodes, "env": attempt.env})
 
     def _record(self, attempt: Attempt) -> dict[str, t.Any]:
         """The attempt as data, with the reason the classifier found."""
@@ -499,6 +499,11 @@ class Engine:
         starting = len(self._live) - running
         parts = f"{running} running, {starting} starting or ending, {len(self._waiting)} waiting"
         self._say(f"{self._batch.title}: {done} of {len(self._batch.groups)} groups done, {parts}")
+
+
+def _with_env(template: dict[str, t.Any], env: t.Mapping[str, str]) -> dict[str, t.Any]:
+    kept = [item for item in template["env"] if item["name"] not in env]
+    return {**template, "env": [*kept, *({"name": name, "value": value} for name, value in env.items())]} if env else template
 
 
 def _pod_record(pod: Facts, launcher: t.Optional[Facts], log: t.Optional[tuple[str, bool]]) -> dict[str, t.Any]:

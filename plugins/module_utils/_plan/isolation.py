@@ -1,0 +1,323 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Private to the collection: may change at any time.
+"""Between the isolation planner and the rest: what it is asked, how its tests become groups, what judged groups tell it.
+
+Pure. A "record" is what the archive keeps of one isolation:
+{mode, state, wave, tests, single, conclusion}: see docs/isolation.md.
+"""
+
+from __future__ import annotations
+
+import copy
+import typing as t
+
+from .._isolate import planner
+from .._judge.reasons import reason_of
+from .grouping import Node, choose_domain_kind, domain_of
+
+Record = dict[str, t.Any]
+Category = dict[str, t.Any]
+
+# Reasons by which a test says nothing about its nodes; it is repeated, never counted.
+NO_EVIDENCE_EFFECTS = ("untested",)
+DEFAULT_BUDGET = {"waves": 60}
+
+
+def must_isolate(category: Category, judged: t.Mapping[str, t.Any]) -> bool:
+    """Whether a judged category of an ordinary test scale has suspects whose fault is to be located."""
+    suspects = [name for name, member in judged["members"].items() if member["verdict"] == "suspect"]
+    return category["isolate"] == "auto" and bool(suspects)
+
+
+def start(category: Category, judged: t.Optional[t.Mapping[str, t.Any]], rows: t.Sequence[Node], spec: t.Mapping[str, t.Any]) -> Record:
+    """A new isolation.
+
+    judged: the category as judged so far, whose failed groups are the evidence to start from; None at test scale diagnose.
+    rows: snapshot rows of the category's nodes.
+    Groups of one node need no search: each failed one is repeated, since nobody else can be to blame.
+    """
+    if judged is not None and all(len(group["nodes"]) == 1 for group in judged["groups"]):
+        suspects = sorted(name for name, member in judged["members"].items() if member["verdict"] == "suspect")
+        return {"mode": "single", "state": None, "wave": 0, "tests": [], "single": suspects, "conclusion": None}
+    kind = choose_domain_kind(rows)
+    nodes = [{"name": row["name"], "domain": domain_of(row, spec["topology_key"], kind)} for row in rows]
+    wanted = spec["isolation"]
+    options = {
+        "max_concurrent": spec["bounds"]["max_concurrent"],
+        "min_group_size": wanted["min_group_size"],
+        "mnnvl": _mnnvl(category),
+        "soak": wanted["soak"],
+        "budget": {**DEFAULT_BUDGET, **{key: value for key, value in wanted["budget"].items() if value is not None}},
+        "prior_evidence": _prior(category, judged, rows, kind, spec) if judged else [],
+    }
+    state = planner.start(nodes, options)
+    return {"mode": "search", "state": state, "wave": 0, "tests": [], "single": [], "conclusion": None}
+
+
+def advance(record: Record, results: t.Optional[list[dict[str, t.Any]]]) -> Record:
+    """The record after the results of its outstanding wave; with the next wave in tests, or a conclusion."""
+    new = copy.deepcopy(record)
+    if record["mode"] == "single":
+        return _advance_single(new, results)
+    state, step = planner.next_step(record["state"], results)
+    new["state"] = state
+    if "conclusion" in step:
+        new["tests"], new["conclusion"] = [], planner.conclude(state)
+    else:
+        new["tests"], new["wave"] = step["wave"], record["wave"] + 1
+    return new
+
+
+def _advance_single(record: Record, results: t.Optional[list[dict[str, t.Any]]]) -> Record:
+    if record["wave"] == 0:
+        record["wave"] = 1
+        record["tests"] = [
+            {
+                "id": f"s{index:03d}",
+                "shape": "single",
+                "transport": "nvl",
+                "nodes": [name],
+                "purpose": "confirm",
+                "hypothesis": f"{name} alone",
+            }
+            for index, name in enumerate(record["single"], 1)
+        ]
+        return record
+    record["conclusion"] = _single_conclusion(record, {item["id"]: item for item in results or []})
+    record["tests"] = []
+    return record
+
+
+def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]) -> dict[str, t.Any]:
+    """Twice failed alone is the node; failed once of two is intermittent; a repeat that could not run proves nothing."""
+    suspects = []
+    for test in record["tests"]:
+        name, result = test["nodes"][0], results.get(test["id"], {"outcome": "unmeasured", "reason": "no result came back"})
+        evidence = [{"wave": 1, "id": test["id"], "shape": "single", "nodes": [name], **result}]
+        if result["outcome"] == "unmeasured":
+            kind, confidence, words = (
+                "unresolved",
+                0.5,
+                f"{name} failed alone; the repeat could not be measured: {result.get('reason', 'unknown')}",
+            )
+            action = "Repeat the category when the cause is mended."
+        elif result["outcome"] == "failed" or result.get("passed") is False:
+            kind, confidence, words = "node", 0.99, f"{name} failed twice on its own: nothing but the node took part"
+            action = "Drain the node and check its GPUs, NVLink, PCIe and host."
+        else:
+            kind, confidence, words = "intermittent", 0.7, f"{name} failed once and passed once on its own"
+            action = "Drain the node and watch its error counters: it fails now and then."
+        suspects.append(
+            {
+                "component": "node",
+                "nodes": [name],
+                "class": kind,
+                "confidence": confidence,
+                "evidence": evidence,
+                "reason": words,
+                "action": action,
+            }
+        )
+    hard = [item for item in suspects if item["class"] != "unresolved"]
+    cost = {"tests": len(record["tests"]), "waves": 1, "node_minutes": None, "bound": None}
+    return {
+        "verdict": "failed" if hard else "inconclusive",
+        "reason": f"{len(hard)} of {len(suspects)} nodes that failed alone are confirmed",
+        "suspects": suspects,
+        "cleared": [],
+        "proof": None,
+        "coverage": {"proven": 0, "target": len(suspects), "not_proven": [], "notes": []},
+        "cost": cost,
+        "tests": [item["evidence"][0] for item in suspects],
+        "domains": [],
+    }
+
+
+def wave_category(category: Category, record: Record) -> Category:
+    """The outstanding wave as a category of its own: one group per test."""
+    derived = copy.deepcopy(category)
+    number = record["wave"]
+    derived["id"] = f"{category['id']}-w{number:02d}"
+    derived["short_id"] = f"{category['short_id']}w{number:02d}"
+    derived["title"] = f"{category['title']} isolation wave {number}"
+    derived["untested"] = []
+    derived["groups"] = [_group(category, test) for test in record["tests"]]
+    return derived
+
+
+def _group(category: Category, test: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    several = len(test["nodes"]) > 1
+    group: dict[str, t.Any] = {"name": test["id"].lower(), "nodes": list(test["nodes"]), "domain": None, "expected_transport": None}
+    if several and _mnnvl(category):
+        group["env"] = {"NCCL_MNNVL_ENABLE": "1" if test["transport"] == "nvl" else "0"}
+    if several:
+        group["expected_transport"] = "mnnvl" if test["transport"] == "nvl" else category.get("net_transport")
+    return group
+
+
+def _mnnvl(category: Category) -> bool:
+    return any(item["name"] == "NCCL_MNNVL_ENABLE" and item["value"] == "1" for item in category["template"]["env"])
+
+
+def results_of(judged: t.Mapping[str, t.Any], tests: t.Sequence[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
+    """What a judged wave tells the planner, one result per test."""
+    groups = {group["name"]: group for group in judged["groups"]}
+    return [{"id": test["id"], **result_of(groups[test["id"].lower()])} for test in tests if test["id"].lower() in groups]
+
+
+def result_of(group: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """One judged group as {outcome, value, expected, passed, reason, log, minutes, lost}.
+
+    Wrong data, a wrong transport, a crash or a hang fail at full strength: no bandwidth makes up for them.
+    A cause that is not the nodes' fault is no evidence at all.
+    """
+    last = group["attempts"][-1] if group["attempts"] else {}
+    log = next((pod["log"] for pod in last.get("pods", []) if pod["role"] == "launcher"), None)
+    base: dict[str, t.Any] = {"log": log, "minutes": round(last["duration_s"] / 60, 3) if last.get("duration_s") else None}
+    failing = [item for item in group["findings"] if not item["note"]]
+    convicted = sorted({item["node"] for item in failing if item["node"] and reason_of(item["reason"]).effect == "convicts"})
+    if convicted:
+        return {**base, "outcome": "unmeasured", "reason": failing[0]["message"], "lost": convicted}
+    if group["verdict"] == "passed" or (
+        group["criteria"] and all(item["reason"] in ("ThresholdViolation", "Unstable") for item in failing)
+    ):
+        return {**base, "outcome": "measured", "passed": group["verdict"] == "passed", **_numbers(group), **_first(failing)}
+    if any(reason_of(item["reason"]).effect in NO_EVIDENCE_EFFECTS for item in failing[:1]):
+        return {**base, "outcome": "unmeasured", **_first(failing)}
+    return {**base, "outcome": "failed", **_first(failing)}
+
+
+def _first(failing: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, str]:
+    return {"reason": f"{failing[0]['reason']}: {failing[0]['message']}"} if failing else {}
+
+
+def _numbers(group: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """The judged value and the limit it was held against, for a criterion of the form metric >= limit."""
+    for result in group["criteria"]:
+        if (
+            isinstance(result.get("measured"), (int, float))
+            and isinstance(result.get("limit"), (int, float))
+            and result.get("margin") is not None
+        ):
+            return {"value": float(result["measured"]), "expected": float(result["limit"])}
+    values = (group.get("measurement") or {}).get("values") or {}
+    value = values.get("bus_bandwidth")
+    return {"value": float(value)} if isinstance(value, (int, float)) else {}
+
+
+def _prior(
+    category: Category, judged: t.Mapping[str, t.Any], rows: t.Sequence[Node], kind: t.Optional[str], spec: t.Mapping[str, t.Any]
+) -> list[dict[str, t.Any]]:
+    """The category's own groups as evidence that need not be gathered again."""
+    domains = {row["name"]: domain_of(row, spec["topology_key"], kind) for row in rows}
+    nvl = _mnnvl(category)
+    prior = []
+    for group in judged["groups"]:
+        members = {domains.get(name) for name in group["nodes"]}
+        same = len(members) == 1 and None not in members
+        shape = "single" if len(group["nodes"]) == 1 else ("domain-nvl" if nvl else "domain-net") if same else "cross"
+        transport = "nvl" if nvl and same else "net"
+        entry = {"id": f"prior-{group['name']}", "shape": shape, "transport": transport, "nodes": list(group["nodes"])}
+        prior.append({**entry, **result_of(group)})
+    return prior
+
+
+def conclusions(record: Record, judged: t.Optional[t.Mapping[str, t.Any]] = None) -> list[dict[str, t.Any]]:
+    """The conclusion as verdicts on nodes, for _judge.verdict.apply_isolation.
+
+    A convicted node is failed, a cleared one passed, one of an unresolved set suspect. A fault between nodes (a pair, a boundary,
+    a partition) is a finding of the category: its nodes stay what the planner proved of them.
+    """
+    conclusion = record["conclusion"]
+    found: list[dict[str, t.Any]] = []
+    named: set[str] = set()
+    for suspect in conclusion["suspects"]:
+        for node in suspect["nodes"] if suspect["component"] == "node" else [None]:
+            verdict = "suspect" if suspect["class"] in ("unresolved", "irreproducible") else "failed"
+            found.append({"node": node, "verdict": verdict, **_told(suspect)})
+            if node:
+                named.add(node)
+        if suspect["component"] != "node" and suspect["class"] in ("unresolved", "irreproducible"):
+            for node in suspect["nodes"]:
+                found.append({"node": node, "verdict": "suspect", **_told(suspect)})
+                named.add(node)
+    for node in [*conclusion["cleared"], *conclusion.get("acquitted", [])]:
+        if node not in named:
+            message = "cleared by isolation: it took part in tests that passed"
+            found.append({"node": node, "verdict": "passed", "reason": "Warning", "message": message, "evidence": [], "hint": ""})
+    return found
+
+
+def _told(suspect: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    reasons = [str(item.get("reason") or "").split(":", 1)[0] for item in suspect["evidence"] if item.get("outcome") != "unmeasured"]
+    known = [name for name in reasons if name and reason_of(name).name == name]
+    return {
+        "reason": known[0] if known else "ThresholdViolation",
+        "message": suspect["reason"],
+        "evidence": [_line(item) for item in suspect["evidence"][:4]],
+        "hint": suspect["action"],
+        "class": suspect["class"],
+        "confidence": suspect["confidence"],
+    }
+
+
+def _line(item: t.Mapping[str, t.Any]) -> str:
+    """One test as one line of evidence."""
+    nodes = item.get("nodes") or []
+    who = ", ".join(nodes[:2]) + (f" and {len(nodes) - 2} more" if len(nodes) > 2 else "")
+    value, expected = item.get("value"), item.get("expected")
+    if value is not None and expected:
+        number = f"{value:.1f} of {expected:.1f}"
+    elif value is not None:
+        number = f"{value:.1f}"
+    else:
+        number = str(item.get("reason") or item.get("outcome") or "no value")
+    log = f", log {item['log']}" if item.get("log") else ""
+    return f"wave {item.get('wave', 0)} {item.get('shape', 'test')} of {who or 'nodes'}: {number}{log}"
+
+
+def progress_line(record: Record) -> str:
+    """What the outstanding wave asks, and what is known so far."""
+    asked = sorted({test["hypothesis"] or test["purpose"] for test in record["tests"]})
+    shown = "; ".join(asked[:3]) + (f" and {len(asked) - 3} more" if len(asked) > 3 else "")
+    if record["state"] is None:
+        return f"asking: {shown}"
+    known = planner.progress(record["state"])
+    accused = f", accused: {', '.join(known['accused'][:4])}" if known["accused"] else ""
+    return f"{known['cleared']} nodes cleared{accused}; asking: {shown}"
+
+
+DIAGNOSE_VERDICTS = {"passed": "passed", "failed": "failed", "inconclusive": "incomplete"}
+
+
+def conclude_diagnose(category: Category, record: Record) -> dict[str, t.Any]:
+    """A category of test scale diagnose as a judged category: its members are what the search concluded."""
+    conclusion = record["conclusion"]
+    members: dict[str, dict[str, t.Any]] = {}
+    told: list[dict[str, t.Any]] = []
+    for item in conclusions(record):
+        finding = {key: item.get(key) for key in ("reason", "message", "evidence", "hint", "class", "confidence")}
+        finding.update(node=item["node"], note=item["verdict"] == "passed", group=None)
+        told.append(finding)
+        if item["node"]:
+            members[item["node"]] = {"verdict": item["verdict"], "findings": [finding], "isolated": True}
+    missing = {str(item.get("node")): str(item.get("why") or item.get("reason") or "") for item in conclusion["coverage"]["not_proven"]}
+    for group in category["groups"]:
+        for node in group["nodes"]:
+            message = missing.get(node) or "the search ended without proof for this node"
+            lost = {"reason": "Untested", "message": message, "evidence": [], "hint": "", "node": node, "note": False, "group": None}
+            members.setdefault(node, {"verdict": "untested", "findings": [lost]})
+    return {
+        "id": category["id"],
+        "test": category["test"],
+        "test_scale": category["test_scale"],
+        "criteria": [{"expression": expression} for expression in category["criteria"]],
+        "allow_no_criteria": False,
+        "groups": [],
+        "untested": [dict(item) for item in category["untested"]],
+        "isolation": {"findings": told, "conclusion": conclusion},
+        "verdict": DIAGNOSE_VERDICTS[conclusion["verdict"]],
+        "why": conclusion["reason"],
+        "members": dict(sorted(members.items())),
+    }
