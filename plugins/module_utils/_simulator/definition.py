@@ -151,9 +151,10 @@ class _Reader:
             software=self.software(data.get("software")),
             faults=(),
         )
+        total = sum(pool.racks * pool.nodes_per_rack for pool in draft.pools)
+        if total > MAX_NODES:
+            raise InputError(f"{total} nodes are too many", place=self.at("racks"), hint=f"At most {MAX_NODES}")
         nodes = draft.node_names()
-        if len(nodes) > MAX_NODES:
-            raise InputError(f"{len(nodes)} nodes are too many", place=self.at("racks"), hint=f"At most {MAX_NODES}")
         return dataclasses.replace(draft, faults=self.faults(data.get("faults"), nodes, draft))
 
     def pools(self, data: dict[str, t.Any]) -> tuple[Pool, ...]:
@@ -215,7 +216,9 @@ class _Reader:
         data = self.mapping({key: item for key, item in value.items() if key != "kind"}, path, fields, f"key of the fault {kind}")
         for name, field in fields.items():
             if name not in data and field.default is dataclasses.MISSING:
-                raise InputError(f"{name} is missing: {field.metadata['about']}", place=self.at(path), hint=f"Must be {field.metadata['type'].says}")
+                raise InputError(
+                    f"{name} is missing: {field.metadata['about']}", place=self.at(path), hint=f"Must be {field.metadata['type'].says}"
+                )
             if name in data and not field.metadata["type"].accepts(data[name]):
                 self.fail(f"{path}.{name}", field.metadata["type"].says, data[name])
         made = KINDS[kind](**{name: tuple(item) if isinstance(item, list) else item for name, item in data.items()})
@@ -236,7 +239,9 @@ class _Reader:
         """Refuse faults that nobody could ever see on this cluster."""
         if made.kind == "nvl_port" and not any(pool.gpu.clique_nodes for pool in draft.pools):
             raise InputError(
-                "no GPU of this cluster has NVLink between nodes", place=self.at(path), hint="Take nic_slow or node_slow, or a GPU such as NVIDIA-GB200"
+                "no GPU of this cluster has NVLink between nodes",
+                place=self.at(path),
+                hint="Take nic_slow or node_slow, or a GPU such as NVIDIA-GB200",
             )
         most = max(pool.gpu.gpus_per_node for pool in draft.pools)
         if made.kind == "gpus_missing" and getattr(made, "count", 0) > most:
@@ -250,7 +255,9 @@ def _unknown_name(what: str, value: str, names: dict[str, str], place: str) -> I
     known = list(names)
     near = difflib.get_close_matches(value, known, n=1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
-    return InputError(f"unknown {what} {value!r}", place=place, hint=f"{hint}The cluster has {known[0]} to {known[-1]} ({len(known)} in all)")
+    return InputError(
+        f"unknown {what} {value!r}", place=place, hint=f"{hint}The cluster has {known[0]} to {known[-1]} ({len(known)} in all)"
+    )
 
 
 def version_tuple(text: str) -> tuple[int, ...]:

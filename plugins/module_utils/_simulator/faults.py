@@ -92,7 +92,9 @@ EXIT_CODE = FieldType(
     "an exit code from 1 to 255", lambda value: _is_int(value) and 1 <= value <= 255, {"type": "integer", "minimum": 1, "maximum": 255}
 )
 COUNT = FieldType("a whole number from 1", lambda value: _is_int(value) and value >= 1, {"type": "integer", "minimum": 1})
-SECONDS = FieldType("a number of simulated seconds, 0 or more", lambda value: _is_number(value) and value >= 0, {"type": "number", "minimum": 0})
+SECONDS = FieldType(
+    "a number of simulated seconds, 0 or more", lambda value: _is_number(value) and value >= 0, {"type": "number", "minimum": 0}
+)
 BYTES = FieldType("a whole number of bytes from 256", lambda value: _is_int(value) and value >= 256, {"type": "integer", "minimum": 256})
 FLAG = FieldType("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
 TEXT = FieldType("a text", lambda value: isinstance(value, str) and bool(value), {"type": "string", "minLength": 1})
@@ -353,6 +355,11 @@ class Oom(Fault):
         return Abort(self.node, 137, killed=True)
 
 
+_NO_NETWORK = (
+    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
+    "message:Network plugin returns error: cni plugin not initialized"
+)
+
 # --- what Kubernetes sees --------------------------------------------------------------------------------------------
 
 
@@ -380,7 +387,9 @@ class GpusMissing(Fault):
     kind = "gpus_missing"
     node: str = option(NODE, "the node")
     count: int = option(COUNT, "how many GPUs are missing", 1)
-    off_the_bus: bool = option(FLAG, "true: the driver does not see them, so capacity and labels drop too; false: unhealthy, only allocatable drops", False)
+    off_the_bus: bool = option(
+        FLAG, "true: the driver does not see them, so capacity and labels drop too; false: unhealthy, only allocatable drops", False
+    )
 
     def dress(self, node: dict[str, t.Any]) -> None:
         status = node["status"]
@@ -412,16 +421,9 @@ class NotReady(Fault):
 
     def dress(self, node: dict[str, t.Any]) -> None:
         silent = self.status == "Unknown"
-        condition = {
-            "type": "Ready",
-            "status": self.status,
-            "reason": "NodeStatusUnknown" if silent else "KubeletNotReady",
-            "message": "Kubelet stopped posting node status."
-            if silent
-            else "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network plugin returns error: "
-            "cni plugin not initialized",
-        }
-        _set_condition(node, condition)
+        reason = "NodeStatusUnknown" if silent else "KubeletNotReady"
+        message = "Kubelet stopped posting node status." if silent else _NO_NETWORK
+        _set_condition(node, {"type": "Ready", "status": self.status, "reason": reason, "message": message})
         _taint(node, "node.kubernetes.io/unreachable" if silent else "node.kubernetes.io/not-ready", "NoSchedule")
 
 
@@ -434,8 +436,12 @@ class UnhealthyCondition(Fault):
     type: str = option(TEXT, "type of the condition", "SysLogsXIDError")
     status: str = option(STATUS, "status of the condition", "True")
     reason: str = option(TEXT, "its reason", "SysLogsXIDErrorIsNotHealthy")
-    message: str = option(TEXT, "its message", "ErrorCode:79 GPU:3 PCI:0000:4b:00.0 GPU has fallen off the bus Recommended Action=RESTART_BM")
-    after_s: t.Optional[float] = option(SECONDS, "simulated seconds after the node's first workload started; left out: from the beginning", None)
+    message: str = option(
+        TEXT, "its message", "ErrorCode:79 GPU:3 PCI:0000:4b:00.0 GPU has fallen off the bus Recommended Action=RESTART_BM"
+    )
+    after_s: t.Optional[float] = option(
+        SECONDS, "simulated seconds after the node's first workload started; left out: from the beginning", None
+    )
 
     def _condition(self) -> dict[str, t.Any]:
         return {"type": self.type, "status": self.status, "reason": self.reason, "message": self.message}

@@ -94,7 +94,10 @@ _ROWS = (
     ),
     _row("NVIDIA-GH200-480GB", "hopper", (9, 0), 97871, 1, ring=0, nvls=None, nics=1, nic=50, efa_nics=1, hbm=4000, tflops=410),
     _row("Tesla-V100-SXM2-32GB", "volta", (7, 0), 32768, 8, ring=128, nvls=None, nics=4, nic=12.5, efa_nics=1, hbm=900, tflops=60),
-    _row("NVIDIA-L40S", "ada-lovelace", (8, 9), 46068, 8, ring=22, nvls=None, nics=4, nic=25, efa_nics=1, hbm=864, tflops=150, nvlink=False),
+    _row(
+        "NVIDIA-L40S", "ada-lovelace", (8, 9), 46068, 8, ring=22, nvls=None, nics=4, nic=25, efa_nics=1, hbm=864, tflops=150,
+        nvlink=False,
+    ),
     _row("NVIDIA-L40", "ada-lovelace", (8, 9), 46068, 8, ring=21, nvls=None, nics=4, nic=25, efa_nics=1, hbm=864, tflops=90, nvlink=False),
     _row("NVIDIA-L20", "ada-lovelace", (8, 9), 46068, 8, ring=21, nvls=None, nics=4, nic=25, efa_nics=1, hbm=864, tflops=60, nvlink=False),
     _row("NVIDIA-L4", "ada-lovelace", (8, 9), 23034, 8, ring=11, nvls=None, nics=1, nic=12.5, efa_nics=1, hbm=300, tflops=50, nvlink=False),

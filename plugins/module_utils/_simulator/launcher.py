@@ -109,7 +109,9 @@ class Launcher:
             ours = False
         if not ours:
             raise InputError(
-                "the file exists and is not the kubeconfig of a simulated cluster", place=str(self.kubeconfig), hint="Choose another path or remove it"
+                "the file exists and is not the kubeconfig of a simulated cluster",
+                place=str(self.kubeconfig),
+                hint="Choose another path or remove it",
             )
 
     def _definition_file(self, definition: t.Any) -> str:

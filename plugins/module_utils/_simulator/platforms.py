@@ -171,43 +171,56 @@ def _gke_networks(gpu: GpuProduct) -> dict[str, int]:
     return {f"networking.gke.io.networks/rdma-{rail}": 1 for rail in range(gpu.nics)}
 
 
-PLATFORMS: dict[str, Platform] = {
-    item.name: item
-    for item in (
-        Platform("onprem", "ib", lambda seat: "", _site_labels, lambda gpu: {"rdma/hca_shared_devices_a": gpu.nics}),
-        Platform(
-            "aws",
-            "efa",
-            lambda seat: f"aws:///us-east-1a/i-{seat.digest(17)}",
-            _aws_labels,
-            lambda gpu: {"vpc.amazonaws.com/efa": gpu.efa_nics},
-        ),
-        Platform("gcp", "roce", lambda seat: f"gce://gpu-project/us-central1-a/{seat.name}", _gcp_labels, _gke_networks),
-        Platform("azure", "ib", _azure_id, _azure_labels, lambda gpu: {"nvidia.com/mlnxnics": gpu.nics}),
-        Platform(
-            "oci", "roce", lambda seat: f"ocid1.instance.oc1.iad.{seat.digest(60)}", _oci_labels, lambda gpu: {"nvidia.com/mlnxnics": gpu.nics}
-        ),
-        Platform(
-            "nscale",
-            "ib",
-            lambda seat: f"nscale://{seat.digest(32)}",
-            lambda seat: {**_site_labels(seat), "topology.nks.nscale.com/accelerator-domain": seat.rack_digest(12)},
-            lambda gpu: {"nscale.com/rdmashare": gpu.nics},
-        ),
-        Platform(
-            "togetherai",
-            "ib",
-            lambda seat: f"kubevirt://{seat.name}",
-            lambda seat: {**_site_labels(seat), "node-role.together.ai/worker": ""},
-            lambda gpu: {"rdma/ib": gpu.nics},
-        ),
-        Platform("mistral", "ib", lambda seat: f"metal3://metal3/{seat.name}/{seat.digest(32)}", _site_labels, lambda gpu: {"rdma/ib": gpu.nics}),
-        Platform(
-            "forge",
-            "ib",
-            lambda seat: "",
-            lambda seat: {**_site_labels(seat), "nke.nvidia.com/site-name": "site1"},
-            lambda gpu: {"rdma/hca_shared_devices_a": gpu.nics},
-        ),
-    )
-}  # fmt: skip
+def _nothing(seat: Seat) -> str:
+    return ""
+
+
+def _shared_devices(gpu: GpuProduct) -> dict[str, int]:
+    return {"rdma/hca_shared_devices_a": gpu.nics}
+
+
+def _mlnx_nics(gpu: GpuProduct) -> dict[str, int]:
+    return {"nvidia.com/mlnxnics": gpu.nics}
+
+
+def _rdma_ib(gpu: GpuProduct) -> dict[str, int]:
+    return {"rdma/ib": gpu.nics}
+
+
+def _efa(gpu: GpuProduct) -> dict[str, int]:
+    return {"vpc.amazonaws.com/efa": gpu.efa_nics}
+
+
+def _oci_id(seat: Seat) -> str:
+    return f"ocid1.instance.oc1.iad.{seat.digest(60)}"
+
+
+def _nscale_labels(seat: Seat) -> dict[str, str]:
+    return {**_site_labels(seat), "topology.nks.nscale.com/accelerator-domain": seat.rack_digest(12)}
+
+
+def _together_labels(seat: Seat) -> dict[str, str]:
+    return {**_site_labels(seat), "node-role.together.ai/worker": ""}
+
+
+def _forge_labels(seat: Seat) -> dict[str, str]:
+    return {**_site_labels(seat), "nke.nvidia.com/site-name": "site1"}
+
+
+def _nscale_nics(gpu: GpuProduct) -> dict[str, int]:
+    return {"nscale.com/rdmashare": gpu.nics}
+
+
+_ALL = (
+    Platform("onprem", "ib", _nothing, _site_labels, _shared_devices),
+    Platform("aws", "efa", lambda seat: f"aws:///us-east-1a/i-{seat.digest(17)}", _aws_labels, _efa),
+    Platform("gcp", "roce", lambda seat: f"gce://gpu-project/us-central1-a/{seat.name}", _gcp_labels, _gke_networks),
+    Platform("azure", "ib", _azure_id, _azure_labels, _mlnx_nics),
+    Platform("oci", "roce", _oci_id, _oci_labels, _mlnx_nics),
+    Platform("nscale", "ib", lambda seat: f"nscale://{seat.digest(32)}", _nscale_labels, _nscale_nics),
+    Platform("togetherai", "ib", lambda seat: f"kubevirt://{seat.name}", _together_labels, _rdma_ib),
+    Platform("mistral", "ib", lambda seat: f"metal3://metal3/{seat.name}/{seat.digest(32)}", _site_labels, _rdma_ib),
+    Platform("forge", "ib", _nothing, _forge_labels, _shared_devices),
+)
+
+PLATFORMS: dict[str, Platform] = {platform.name: platform for platform in _ALL}

@@ -33,6 +33,7 @@ PATCH_TYPES = {
 }
 _RETRY_STATUS = (429, 500, 502, 503, 504)
 _ATTEMPTS = 6
+_CALM_CALLS = 6
 
 
 class ApiError(Exception):
@@ -110,6 +111,9 @@ class Api:
             connector=watch_connector, headers=headers, read_bufsize=1 << 20, timeout=aiohttp.ClientTimeout(total=None)
         )
         self._closed = False
+        self._in_flight = 0
+        self._calm = asyncio.Event()
+        self._calm.set()
 
     @classmethod
     def from_kubeconfig(cls, path: str, user_agent: str = "simulated-cluster") -> Api:
@@ -179,6 +183,10 @@ class Api:
                         raise ApiError(status.get("code", 500), status.get("reason", ""), status.get("message", ""))
                     yield event["type"], event["object"]
 
+    async def calm(self) -> None:
+        """Waits until few calls are in flight: for work that must not hold up other work."""
+        await self._calm.wait()
+
     async def _call(
         self,
         method: str,
@@ -186,6 +194,24 @@ class Api:
         body: t.Any = None,
         content_type: str = "application/json",
         params: t.Optional[dict[str, str]] = None,
+    ) -> Object:
+        self._in_flight += 1
+        if self._in_flight > _CALM_CALLS:
+            self._calm.clear()
+        try:
+            return await self._call_patiently(method, path, body, content_type, params)
+        finally:
+            self._in_flight -= 1
+            if self._in_flight <= _CALM_CALLS:
+                self._calm.set()
+
+    async def _call_patiently(
+        self,
+        method: str,
+        path: str,
+        body: t.Any,
+        content_type: str,
+        params: t.Optional[dict[str, str]],
     ) -> Object:
         import aiohttp
 

@@ -404,7 +404,9 @@ class NodeAgents:
         own = asking.pod["spec"].get("hostname") or asking.pod["metadata"]["name"]
         if name in (own, "localhost", "127.0.0.1"):
             return asking
-        parts = name.removesuffix(".").removesuffix(".cluster.local").removesuffix(".svc").split(".")
+        parts = name.removesuffix(".").removesuffix(".cluster.local").split(".")
+        if len(parts) > 2 and parts[-1] == "svc":
+            parts.pop()
         if len(parts) == 4 and all(part.isdigit() for part in parts):
             return next((worker for worker in self._workers.values() if worker.pod_ip == name and worker.is_running()), None)
         for length in (1, 2):  # service[.namespace], host.service[.namespace]

@@ -30,6 +30,7 @@ _CRASH_BACKOFF_S, _CRASH_BACKOFF_MAX_S = 10.0, 300.0
 _RETRY_S = 10.0
 _LEAST_PAUSE_S = 0.05
 _NOTHING_TO_WAIT_S = 0.002
+_GATHER_S = 0.01
 _KILLED, _LOST = 143, 137
 _MESSAGE_BYTES = 4096
 
@@ -509,6 +510,7 @@ class PodWorker:
     async def _write(self) -> None:
         try:
             while self._dirty and not self.over:
+                await asyncio.sleep(_GATHER_S)
                 self._dirty = False
                 await self._patch(self._status())
         finally:

@@ -58,7 +58,7 @@ def parse(words: Sequence[str], env: Mapping[str, str], files: Mapping[str, str]
         name = word.lstrip("-")
         if not word.startswith("-"):
             if re.fullmatch(r"NCCL_\w+=.*", word):  # "env NCCL_X=Y program"
-                call.settings.update([word.split("=", 1)])
+                call.settings[word.split("=", 1)[0]] = word.split("=", 1)[1]
             continue
         name, _, glued = name.partition("=")
         if name in ("N", "npernode"):
@@ -70,7 +70,7 @@ def parse(words: Sequence[str], env: Mapping[str, str], files: Mapping[str, str]
         elif name in ("host", "H"):
             host_list = glued or _next(queue)
         elif name == "x":
-            setting = f"{_next(queue)}" if not glued else glued
+            setting = glued or _next(queue)
             key, has_value, value = setting.partition("=")
             if has_value or key in env:
                 call.settings[key] = value if has_value else env[key]
@@ -157,7 +157,13 @@ def not_enough_slots(wanted: int, program: str) -> list[str]:
 
 def hostfile_missing(path: str, style: Style) -> list[str]:
     name = "Open RTE" if style.runtime == "ORTE" else "PRRTE"
-    return [_LINE, f"{name} was unable to open the hostfile:", f"    {path}", "Check to make sure the path and filename are correct.", _LINE]
+    return [
+        _LINE,
+        f"{name} was unable to open the hostfile:",
+        f"    {path}",
+        "Check to make sure the path and filename are correct.",
+        _LINE,
+    ]
 
 
 def permanently_added(host: str) -> str:
@@ -203,7 +209,15 @@ def nonzero_exit(style: Style, local: str, rank: int, code: int) -> list[str]:
     if style.runtime == "ORTE":
         name = f"[[{40000 + rank},1],{rank}]"
         head = "mpirun detected that one or more processes exited with non-zero status, thus causing"
-        return [_LINE, head, "the job to be terminated. The first process to do so was:", "", f"  Process name: {name}", f"  Exit code:    {code}", _LINE]
+        return [
+            _LINE,
+            head,
+            "the job to be terminated. The first process to do so was:",
+            "",
+            f"  Process name: {name}",
+            f"  Exit code:    {code}",
+            _LINE,
+        ]
     return [
         _LINE,
         "prterun detected that one or more processes exited with non-zero status,",
@@ -215,7 +229,15 @@ def nonzero_exit(style: Style, local: str, rank: int, code: int) -> list[str]:
     ]
 
 
-_SIGNALS = {4: "Illegal instruction", 6: "Aborted", 7: "Bus error", 8: "Floating point exception", 9: "Killed", 11: "Segmentation fault", 15: "Terminated"}
+_SIGNALS = {
+    4: "Illegal instruction",
+    6: "Aborted",
+    7: "Bus error",
+    8: "Floating point exception",
+    9: "Killed",
+    11: "Segmentation fault",
+    15: "Terminated",
+}
 
 
 def killed_by_signal(style: Style, rank: int, pid: int, host: str, number: int) -> list[str]:

@@ -170,8 +170,18 @@ class Log:
         nodes = len(set(comm.domains.values()))
         mine = [other for other in comm.ranks if comm.domains[other.host] == comm.domains[rank.host]]
         if comm.mnnvl and self.full:
-            yield from self._line(rank, "INIT", f"MNNVL busId 0x{_bus_id(rank)} fabric UUID {comm.domains[rank.host]} cliqueId 0x7ffe state 3 healthMask 0x0")
-        for name in ("NCCL_NVLS_ENABLE", "NCCL_ALGO", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_MNNVL_ENABLE"):
+            yield from self._line(
+                rank, "INIT", f"MNNVL busId 0x{_bus_id(rank)} fabric UUID {comm.domains[rank.host]} cliqueId 0x7ffe state 3 healthMask 0x0"
+            )
+        for name in (
+            "NCCL_NVLS_ENABLE",
+            "NCCL_ALGO",
+            "NCCL_P2P_DISABLE",
+            "NCCL_SHM_DISABLE",
+            "NCCL_IB_DISABLE",
+            "NCCL_NET",
+            "NCCL_MNNVL_ENABLE",
+        ):
             if name in comm.settings and (self.full or rank.number == 0):
                 yield from self._line(rank, "ENV", f"{name} set by environment to {comm.settings[name]}.")
         yield from self._line(
@@ -193,7 +203,8 @@ class Log:
         if comm.network == "socket" and len(set(comm.domains.values())) > 1:
             channels = 2
         if rank.local == 0 or self.full:
-            text = f"{channels} coll channels, {channels} collnet channels, {16 if comm.nvls else 0} nvls channels, 32 p2p channels, 2 p2p channels per peer"
+            nvls = 16 if comm.nvls else 0
+            text = f"{channels} coll channels, {channels} collnet channels, {nvls} nvls channels, 32 p2p channels, 2 p2p channels per peer"
             yield from self._line(rank, "INIT", text)
             yield from self._line(
                 rank,
@@ -255,7 +266,8 @@ class Log:
                 yield from self._line(
                     rank,
                     "INIT",
-                    f"comm {self._handle(rank)} rank {rank.number} nranks {len(self.comm.ranks)} cudaDev {rank.local} busId {_bus_id(rank)} - Destroy COMPLETE",
+                    f"comm {self._handle(rank)} rank {rank.number} nranks {len(self.comm.ranks)} "
+                    f"cudaDev {rank.local} busId {_bus_id(rank)} - Destroy COMPLETE",
                 )
 
     def warning(self, rank: Rank, where: str, text: str) -> Iterator[Line]:

@@ -269,7 +269,7 @@ class _Run:
         yield from self._measure(printer, ranks)
 
     def _ranks(self, per_process: int) -> list[nccl_tests.Rank]:
-        ranks = []
+        ranks: list[nccl_tests.Rank] = []
         process = 0
         for member in self.members:
             gpus = gpus_of(member.pod)
@@ -383,14 +383,16 @@ class _Run:
             done.append(row)
         self.now += 0.2
         yield from self._say_ranks(log.teardown())
-        footer, code = printer.footer(done, _float(self.settings.get("NCCL_TESTS_MIN_BW", self.context.container.env.get("NCCL_TESTS_MIN_BW"))))
+        footer, code = printer.footer(
+            done, _float(self.settings.get("NCCL_TESTS_MIN_BW", self.context.container.env.get("NCCL_TESTS_MIN_BW")))
+        )
         yield from self._table(footer)
         yield from self._json(printer, done)
         yield from self._finish(code, 0)
 
     def _stamp(self) -> str:
         """The time of a row with -S 1; the only output that is not a pure function of the seed."""
-        return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S") if self.options.row_times else ""
+        return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S") if self.options.row_times else ""
 
     def _json(self, printer: nccl_tests.Printer, rows: Sequence[nccl_tests.Row]) -> Iterator[LogLine]:
         path = self.options.json_file
@@ -421,9 +423,7 @@ class _Run:
         yield from self._say(mpirun.lost_daemon(self.style, self._host_name(self.context.pod), member.host), "stderr")
         self.outcome.exit_code = 3
 
-    def _break(
-        self, abort: Abort, head: str, ranks: Sequence[nccl_tests.Rank], log: nccl_info.Log, path: Path
-    ) -> Iterator[LogLine]:
+    def _break(self, abort: Abort, head: str, ranks: Sequence[nccl_tests.Rank], log: nccl_info.Log, path: Path) -> Iterator[LogLine]:
         """The run ends in the middle of a row."""
         self.now += 2.0
         member = next(item for item in self.members if item.node.name == abort.node)

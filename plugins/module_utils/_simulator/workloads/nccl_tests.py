@@ -117,7 +117,17 @@ def parse_options(words: Sequence[str], version: tuple[int, ...]) -> Options:
 
 
 def _set(options: Options, letter: str, value: str, word: str) -> None:
-    names = {"f": "factor", "n": "iters", "w": "warmup", "m": "agg_iters", "N": "cycles", "c": "check", "g": "gpus", "t": "threads", "G": "graph"}
+    names = {
+        "f": "factor",
+        "n": "iters",
+        "w": "warmup",
+        "m": "agg_iters",
+        "N": "cycles",
+        "c": "check",
+        "g": "gpus",
+        "t": "threads",
+        "G": "graph",
+    }
     try:
         if letter in ("b", "e", "i"):
             setattr(options, {"b": "minimum", "e": "maximum", "i": "step_bytes"}[letter], parse_size(value))
@@ -232,7 +242,9 @@ class Printer:
         lines = []
         for rank in self.ranks:
             pci = f"[{rank.pci}]" if self.version >= (2, 15, 0) else f"[0x{rank.pci.split(':')[1]}]"
-            lines.append(f"#  Rank {rank.number:2d} Group  0 Pid {rank.pid:6d} on {rank.host:>10s} device {rank.device:2d} {pci} {rank.gpu_name}")
+            lines.append(
+                f"#  Rank {rank.number:2d} Group  0 Pid {rank.pid:6d} on {rank.host:>10s} device {rank.device:2d} {pci} {rank.gpu_name}"
+            )
         return lines
 
     def fit_to_memory(self, memory_mib: int) -> list[str]:
@@ -325,14 +337,13 @@ class Printer:
 
     def _cells(self, row: Row, placement: int) -> str:
         algorithm, bus = row.bandwidths(placement)
-        wrong = row.wrong[placement]
+        time, count = row.times[placement], row.wrong[placement]
+        wrong = "N/A" if count is None else f"{count:g}"
         if self.version >= (2, 17, 3):
-            cell = "N/A" if wrong is None else f"{wrong:g}"
-            return f"  {_compact(row.times[placement], 7, '.1e'):>7s}  {_compact(algorithm, 6, '.0e'):>6s}  {_compact(bus, 6, '.0e'):>6s}  {cell:>6s}"
-        time = row.times[placement]
+            speeds = f"{_compact(algorithm, 6, '.0e'):>6s}  {_compact(bus, 6, '.0e'):>6s}"
+            return f"  {_compact(time, 7, '.1e'):>7s}  {speeds}  {wrong:>6s}"
         decimals = 0 if time >= 10000 else 1 if time >= 100 else 2
-        cell = "N/A" if wrong is None else f"{wrong:g}"
-        return f"  {time:7.{decimals}f}  {algorithm:6.2f}  {bus:6.2f}  {cell:>5s}"
+        return f"  {time:7.{decimals}f}  {algorithm:6.2f}  {bus:6.2f}  {wrong:>5s}"
 
     # -- after the table
 

@@ -30,7 +30,8 @@ def run(context: Context) -> Outcome:
 def _steps(text: str) -> Iterator[tuple[str, list[str]]]:
     """(operator before it, words) of each simple command."""
     for line in text.splitlines():
-        joint, words = ";", []
+        joint = ";"
+        words: list[str] = []
         for word in shell.tokens(line):
             if word in _JOINTS:
                 yield joint, words
