@@ -9,7 +9,7 @@ import typing as t
 
 from . import leaves, pairs
 from .engine import Steps, Trial
-from .evidence import CONVICT, QUIET
+from .evidence import CONVICT
 from .grouping import Nodes, circle, split
 from .search import Finding, Search
 
@@ -31,8 +31,9 @@ def search_domains(search: Search, units: list[Nodes], parent: Trial, verdict: s
         yield from _split_and_descend(search, units, parent, verdict)
         return
     if unproven:
-        verdicts = yield from search.all_of(leaves.look(search, unit, "net") for unit in unproven)
-        if any(found != "pass" for found in verdicts):
+        known, waiting = list(search.findings), len(search.leftover)
+        yield from search.all_of(leaves.look(search, unit, "net") for unit in unproven)
+        if len(search.leftover) > waiting or search.touched((node for unit in unproven for node in unit), known):
             return  # the next closing test says whether that was all
     if len(units) > FEW:
         yield from _split_and_descend(search, units, parent, verdict)
@@ -66,8 +67,14 @@ def _screen(search: Search, nodes: Nodes, purpose: str) -> Steps:
     return found, trial
 
 
-def _compare(search: Search, units: list[Nodes], parent: Trial) -> Steps:
-    """At most four domains, each good alone: boundaries and pairs."""
+def _compare(search: Search, units: list[Nodes], parent: Trial, again: bool = True) -> Steps:
+    """At most four domains, each good alone: boundaries and pairs. again: other domains may be brought in."""
+    if not search.evidence.strong(parent):
+        # What follows is long; a failure that may be noise is repeated first.
+        nodes = sorted(node for unit in units for node in unit)
+        verdict, _trial = yield from search.decide(nodes, "net", "repeat domains that failed together", "the failure was noise")
+        if verdict != "fail":
+            return
     partners = _good_crossers(search, units)
     failing: list[tuple[int, int]] = []
     suspects = list(range(len(units)))
@@ -75,10 +82,14 @@ def _compare(search: Search, units: list[Nodes], parent: Trial) -> Steps:
         # Two domains alone cannot say whose boundary it is: bring in others as witnesses.
         units = units + _others(search, units)[: max(0, FEW - len(units))]
         if len(units) == 2:
-            yield from _repeat_then_pairs(search, units, parent)
+            yield from pairs.search_pairs(search, units, "net", [parent])
             return
         failing, passing = yield from _rounds(search, units, parent)
         if not failing:
+            return
+        more = _others(search, units) if again and not passing else []
+        if more:
+            yield from _compare(search, units[:2] + more[:2], parent, again=False)
             return
         if not passing:
             yield from _no_two_work(search, units, failing, parent)
@@ -106,16 +117,7 @@ def _compare(search: Search, units: list[Nodes], parent: Trial) -> Steps:
         for a, b in failing:
             yield from pairs.search_pairs(search, [units[a], units[b]], "net", [parent])
     else:
-        yield from _repeat_then_pairs(search, units, parent)
-
-
-def _repeat_then_pairs(search: Search, units: list[Nodes], parent: Trial) -> Steps:
-    """A pair search is long: on a noisy fleet repeat the failed group before it."""
-    if search.evidence.sigma <= QUIET:
         yield from pairs.search_pairs(search, units, "net", [parent])
-    else:
-        nodes = tuple(sorted(node for unit in units for node in unit))
-        yield from pairs.contradiction(search, nodes, units, "net", parent, weak=False)
 
 
 def _no_two_work(search: Search, units: list[Nodes], failing: list[tuple[int, int]], parent: Trial) -> Steps:

@@ -51,6 +51,13 @@ class Evidence:
         variance = (self._squares + PRIOR_RUNS * PRIOR_SIGMA**2) / (self._runs + PRIOR_RUNS)
         return min(max(math.sqrt(variance), SIGMA_FLOOR), SIGMA_CEILING)
 
+    @property
+    def cautious_sigma(self) -> float:
+        """Upper estimate of the noise, for evidence that accuses: few runs know the noise badly."""
+        if self._fixed is not None:
+            return self._fixed
+        return min(self.sigma * (1 + 1 / math.sqrt(self._runs + PRIOR_RUNS)), SIGMA_CEILING)
+
     def learn(self, trial: Trial) -> None:
         """Take one finished run into the estimates."""
         if trial.outcome != "measured" or not _usable(trial.value):
@@ -91,7 +98,9 @@ class Evidence:
         deviation = self.deviation(trial)
         if deviation is None:
             return verdict or 0.0
-        raw = FAULT_SHIFT / self.sigma**2 * (deviation - FAULT_SHIFT / 2)
+        distance = deviation - FAULT_SHIFT / 2
+        sigma = self.sigma if distance > 0 else self.cautious_sigma
+        raw = FAULT_SHIFT / sigma**2 * distance
         weight = min(max(raw, -CLIP), CLIP)
         # Without an expected value from the caller the fleet is only a yardstick for strength: the user's criterion
         # says which side of the limit a run is on.

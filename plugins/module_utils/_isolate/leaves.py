@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import typing as t
-
 from . import pairs
 from .engine import Steps, Trial
-from .evidence import CLEAR, CONVICT
+from .evidence import CLEAR, CONVICT, FAIL
 from .grouping import DIRECT, TWO_LEVELS, Nodes, chunks
 from .search import Search
 
@@ -110,6 +108,10 @@ def leaves(search: Search, groups: Groups, transport: str) -> Steps:
     suspects = sorted(group_of)
     own: dict[int, list[Trial]] = {node: [] for node in suspects}  # tests with a known-good partner
     met: dict[int, set[int]] = {node: set() for node in suspects}
+    for nodes, trial in groups:
+        if len(nodes) == 2 and search.evidence.weight(trial) >= FAIL:
+            met[nodes[0]].add(nodes[1])
+            met[nodes[1]].add(nodes[0])
     for turn in range(search.limits["leaf_waves"]):
         suspects = [node for node in suspects if _open(search, node, transport)]
         pairing = _match(search, suspects, home, transport, met, group_of, turn)
@@ -134,8 +136,13 @@ def leaves(search: Search, groups: Groups, transport: str) -> Steps:
 def _digest(search: Search, suspects: list[int], own: dict[int, list[Trial]], transport: str) -> None:
     """Clear first, then convict: a conviction may rest on co-members cleared in the same wave."""
     for node in suspects:
-        if own[node] and search.total(own[node]) <= CLEAR and search.evidence.weight(own[node][-1]) < 0:
-            search.clear(own[node][-1])
+        if not own[node]:
+            continue
+        last = own[node][-1]
+        # With a partner of another domain a failure may be the other boundary: there one pass is enough.
+        total = search.evidence.weight(last) if last.shape == "cross" else search.total(own[node])
+        if total <= CLEAR and search.evidence.weight(last) < 0:
+            search.clear(last)
     for node in suspects:
         if not _open(search, node, transport):
             continue
@@ -193,14 +200,23 @@ def _outside(search: Search, suspects: list[int], transport: str, met: dict[int,
     """Known-good nodes of other domains, when the own domain has none; at most three tries each, network only."""
     if transport != "net":
         return []
-    candidates = iter(sorted(search.cleared["net"] - search.tainted() - search.behind_boundary()))
-    result: list[tuple[int, int, bool]] = []
     homes = {search.unit_of[node] for node in suspects}
+    by_home: dict[int, list[int]] = {}
+    for node in sorted(search.cleared["net"] - search.tainted() - search.behind_boundary()):
+        by_home.setdefault(search.unit_of[node], []).append(node)
+    # One node of each domain in turn: a bad boundary there must not look like bad suspects here.
+    ranked = sorted((at, home, node) for home, nodes in by_home.items() if home not in homes for at, node in enumerate(nodes))
+    candidates = [node for _at, _home, node in ranked]
+    result: list[tuple[int, int, bool]] = []
     for node in suspects:
         if sum(1 for other in met[node] if search.unit_of[other] not in homes) >= 3:
             continue
-        partner: t.Optional[int] = next((c for c in candidates if c not in met[node] and search.unit_of[c] not in homes), None)
-        if partner is None:
-            break
+        seen = {search.unit_of[other] for other in met[node]}
+        fresh = [candidate for candidate in candidates if candidate not in met[node]]
+        apart = [candidate for candidate in fresh if search.unit_of[candidate] not in seen] or fresh
+        if not apart:
+            continue
+        partner = apart[0]
+        candidates.remove(partner)
         result.append((node, partner, True))
     return result

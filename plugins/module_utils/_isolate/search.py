@@ -202,7 +202,8 @@ class Search(Engine):
     def try_to_convict(self, node: int, transport: str) -> bool:
         """Accuse the node if two witnesses that share nothing else carry it."""
         total, failing, alone = self.case(node, transport)
-        if total < CONVICT or len(failing) < 2 or not alone:
+        strongest = max((self.evidence.weight(trial) for trial in failing), default=0.0)
+        if total < CONVICT or total - strongest < FAIL or len(failing) < 2 or not alone:
             return False
         self.accuse(node, transport, total, failing)
         return True
