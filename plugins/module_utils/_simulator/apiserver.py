@@ -185,14 +185,14 @@ class ApiServer:
             answer = _error_answer(ApiError(500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}"))
         code = answer.code if isinstance(answer, Answer) else answer.status
         if target is not None and self._audit.enabled:
-            self._record(request, target, code)
+            self._record(request, target, target.name or options.name, code)
         if isinstance(answer, Answer):
             return _response(answer, options.warnings)
         return answer
 
-    def _record(self, request: web.BaseRequest, target: Target, code: int) -> None:
+    def _record(self, request: web.BaseRequest, target: Target, name: str, code: int) -> None:
         resource = target.resource.plural + (f"/{target.subresource}" if target.subresource else "")
-        self._audit.write(_verb(request, target), resource, target.namespace, target.name, request.headers.get("User-Agent", ""), code)
+        self._audit.write(_verb(request, target), resource, target.namespace, name, request.headers.get("User-Agent", ""), code)
 
     def _authenticate(self, request: web.BaseRequest, path: str) -> None:
         given = request.headers.get("Authorization")

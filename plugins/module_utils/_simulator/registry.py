@@ -31,13 +31,14 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 
 @dataclasses.dataclass
 class Options:
-    """The query of a write. validation: Strict, Warn or Ignore. warnings is filled while the request is served."""
+    """The query of a write. validation: Strict, Warn or Ignore. warnings and name (of a new object) are filled by serving it."""
 
     dry_run: bool = False
     validation: str = "Warn"
     manager: str = "unknown"
     force: bool = False
     warnings: list[str] = dataclasses.field(default_factory=list)
+    name: str = ""
 
 
 class Registry:
@@ -169,6 +170,7 @@ class Registry:
     def _create(self, resource: Resource, namespace: str, obj: Object, missing: list[api_errors.FieldError], options: Options) -> Stored:
         self._new_metadata(resource, namespace, obj)
         metadata = obj["metadata"]
+        options.name = metadata["name"]
         self._set_defaults(resource, obj, created=True)
         admission.admit(self, resource, obj)
         errors = missing + validation.check_create(resource, obj) + self._check_custom(resource, obj, None)

@@ -585,5 +585,5 @@ def test_the_audit_log_tells_who_wrote_what(tmp_path: Path) -> None:
     finally:
         served.stop()
     lines = log.read_text().splitlines()
-    assert lines[0] == '{"verb":"create","resource":"nodes","namespace":"","name":"","user_agent":"tester/1","status":201}'
+    assert lines[0] == '{"verb":"create","resource":"nodes","namespace":"","name":"n","user_agent":"tester/1","status":201}'
     assert '"verb":"get","resource":"nodes","namespace":"","name":"m"' in lines[1] and lines[1].endswith('"status":404}')
