@@ -18,9 +18,8 @@ from .outcomes import failed_verdict
 from .reading import LogLine, lines_of, log_lines
 
 _KEY = r"[a-z][a-z0-9_]{0,63}"
-_VALUE = r'"[^"]*"|[^\s="]+'
-_LINE = re.compile(rf"\s*(?:RESULT\s+)?((?:{_KEY}=(?:{_VALUE})(?:\s+[^\s=\"]+)?\s*)+)")
-_PAIR = re.compile(rf"({_KEY})=({_VALUE})(?:\s+([^\s=\"]+)(?=\s|$))?")
+_TOKEN = re.compile(rf"\s*(?:({_KEY})=(\"[^\"]*\"|[^\s=\"]+)|([^\s=\"]+))(?=\s|$)")
+_MARK = re.compile(r"\s*RESULT\s")
 _OBJECT = re.compile(r"\s*(?:RESULT\s+)?(\{.*\})\s*")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
@@ -49,8 +48,8 @@ class _Results:
         match = _OBJECT.fullmatch(text) if "{" in text else None
         if match:
             self._object(match.group(1))
-        elif "=" in text and _LINE.fullmatch(text):
-            for key, value, unit in _PAIR.findall(text):
+        elif "=" in text:
+            for key, value, unit in _pairs(text):
                 self._take(key, _scalar(value), unit)
 
     def _object(self, text: str) -> None:
@@ -101,6 +100,26 @@ def _read(lines: t.Iterable[LogLine]) -> _Results:
     for line in lines:
         results.feed(line)
     return results
+
+
+def _pairs(text: str) -> list[tuple[str, str, str]]:
+    """(key, value, unit) of a line that holds nothing else; empty for any other line."""
+    text = text.rstrip()
+    at = match.end() if (match := _MARK.match(text)) else 0
+    pairs: list[tuple[str, str, str]] = []
+    while at < len(text):
+        token = _TOKEN.match(text, at)
+        if token is None:
+            return []
+        key, value, unit = token.groups()
+        if key is not None:
+            pairs.append((key, value, ""))
+        elif pairs and not pairs[-1][2]:
+            pairs[-1] = (*pairs[-1][:2], unit)
+        else:
+            return []
+        at = token.end()
+    return pairs
 
 
 def _scalar(word: str) -> Value:

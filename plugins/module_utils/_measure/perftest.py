@@ -30,7 +30,8 @@ _BANDWIDTH_UNITS = {"mb/sec": 2.0**20, "mib/sec": 2.0**20, "gb/sec": 1e9 / 8, "g
 
 _SETUP = re.compile(
     r"Couldn't connect to|Unable to (?:init the socket|open file descriptor|find the Infiniband)|"
-    r"IB device .* not found|No IB devices? found|Failed to exchange data|Couldn't (?:get|allocate|open|listen)|Failed to modify QP|Invalid MTU|Versions? mismatch",
+    r"IB device .* not found|No IB devices? found|Failed to exchange data|Couldn't (?:get|allocate|open|listen)|"
+    r"Failed to modify QP|Invalid MTU|Versions? mismatch",
     re.I,
 )
 _FAILED = re.compile(

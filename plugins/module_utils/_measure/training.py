@@ -18,7 +18,7 @@ from . import goodput, training_runs
 from .measurement import finding, measurement
 from .metrics import units
 from .reading import LogLine, lines_of, log_lines
-from .training_lines import Step
+from .training_lines import Step, read_line
 from .training_runs import Log, Run, Save
 
 _FRAMEWORKS = {"megatron": "megatron", "nemo": "nemo", "lightning": "lightning", "lightning-rich": "lightning"}
@@ -47,9 +47,11 @@ def parse_text(text: str, context: t.Optional[t.Mapping[str, t.Any]] = None) -> 
     return parse([lines_of(text)], context or {})
 
 
-def parse(sources: t.Iterable[t.Iterable[LogLine]], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """Read and judge. Never raises for what a log contains."""
-    log = training_runs.read_runs(sources)
+def parse(
+    sources: t.Iterable[t.Iterable[LogLine]], context: t.Mapping[str, t.Any], read: training_runs.ReadLine = read_line
+) -> dict[str, t.Any]:
+    """Read and judge. Never raises for what a log contains. read: what a line says (a log profile brings its own)."""
+    log = training_runs.read_runs(sources, read)
     summary = summarize(log, context)
     said = goodput.compute(log, context, summary["avg_step_s"])
     verdict, reason = _verdict(log, context, summary)
@@ -105,6 +107,8 @@ def _run_samples(run: Run, interval: t.Optional[int], warmup: t.Optional[int]) -
         previous = step.iteration
         if interval is not None:
             covered = min(covered, interval)  # the lines between were lost: they are no part of this mean
+        if step.fields.get("warmup"):
+            continue
         if warmup is not None and step.iteration - base <= warmup:
             continue
         if warmup is None and number == 0 and len(run.steps) > 1:
@@ -198,7 +202,8 @@ def _verdict(log: Log, context: t.Mapping[str, t.Any], summary: dict[str, t.Any]
         return verdict, f"exit {exit_code} after {_progress(log)}"
     if not log.steps:
         return "no_data", "no step line in the log"
-    if not has_ended(log):
+    # The patterns of a profile know no last line: there the exit status must do.
+    if not has_ended(log) and not (exit_code == 0 and log.steps[-1].framework == "profile"):
         return "incomplete", f"the log ends after {_progress(log)}"
     if summary["avg_step_s"] is None:
         return "no_data", "no step line after the warm-up carries a time"
@@ -290,7 +295,7 @@ def framework(log: Log) -> t.Optional[str]:
         return None
     if log.separate_tflops:
         return "megatron-bridge"
-    return _FRAMEWORKS[log.steps[-1].framework]
+    return _FRAMEWORKS.get(log.steps[-1].framework)
 
 
 def _total_iterations(log: Log) -> t.Optional[int]:

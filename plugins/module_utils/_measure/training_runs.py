@@ -100,10 +100,14 @@ class _Pod(t.NamedTuple):
         return any(isinstance(item.what, Event) and item.what.what in ("start", "training") for item in self.items)
 
 
-def read_runs(sources: t.Iterable[t.Iterable[LogLine]]) -> Log:
+# What a line says, given its text and whether the log ends inside it.
+ReadLine = t.Callable[[str, bool], t.Union[Step, Event, None]]
+
+
+def read_runs(sources: t.Iterable[t.Iterable[LogLine]], read: ReadLine = read_line) -> Log:
     """Read files in order. A file with steps only continues a file before it that has the lifecycle only: the
     first pod prints starts and checkpoints, the last pod prints steps."""
-    pods = [_read_pod(source) for source in sources]
+    pods = [_read_pod(source, read) for source in sources]
     log = Log(lines=sum(pod.lines for pod in pods))
     builder = _Builder(log)
     for group in _groups([pod for pod in pods if pod.items]):
@@ -112,7 +116,7 @@ def read_runs(sources: t.Iterable[t.Iterable[LogLine]]) -> Log:
     return log
 
 
-def _read_pod(lines: t.Iterable[LogLine]) -> _Pod:
+def _read_pod(lines: t.Iterable[LogLine], read: ReadLine) -> _Pod:
     items: list[_Item] = []
     first_stamp = last_stamp = None
     wrapped: t.Optional[tuple[Step, list[str]]] = None
@@ -125,7 +129,7 @@ def _read_pod(lines: t.Iterable[LogLine]) -> _Pod:
         if wrapped is not None and line.text.startswith(_WRAP_INDENT) and line.text.strip() and not line.torn:
             wrapped[1].append(line.text.strip())
             continue
-        said = read_line(line.text, line.torn)
+        said = read(line.text, line.torn)
         if said is None:
             if wrapped is not None and line.text.strip():
                 take_metrics(wrapped[0], " ".join(wrapped[1]))
@@ -251,10 +255,12 @@ class _Builder:
 
     def _on_start(self, event: Event, when: Time) -> None:
         run = self._run()
+        if event.word and run.started is not None and not run.begun:
+            return  # several ranks print it
         if run.begun or run.started is not None or run.loading:
             run = self._new_run()
         run.started = when
-        self._log.lifecycle = self._log.lifecycle or event.word != "lightning"
+        self._log.lifecycle = self._log.lifecycle or not event.word
 
     def _on_training(self, _event: Event, when: Time) -> None:
         run = self._run()
