@@ -18,14 +18,14 @@ HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 18
 MARKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (kind, re.compile(pattern, re.MULTILINE))
     for kind, pattern in (
-        ("dcgm", r"\"DCGM (GPU )?Diagnostic\"|Successfully ran diagnostic|\bdcgmi? diag\b|^\+-+\+\n\| Diagnostic|DCGM Version"
+        ("dcgm", r"\"DCGM (GPU )?Diagnostic\"|Successfully ran diagnostic|\bdcgmi? diag\b|\|\s*Diagnostic\s*\|\s*Result|DCGM Version"
                  r"|Unable to (complete|run|start) (the )?diagnostic|connect to (the )?host ?engine|\"DCGM Diagnostic"
                  r"|(DCGM|diag).{0,80}\(-\d{1,3}\)|^\{\"category_name|\"(metadata|runtime_error)\".{0,400}(DCGM|diag)|mndiag|host engine"
                  r"|homogeneous group of GPUs|^\s*\"entity_groups\":"),
-        ("nvbandwidth", r"nvbandwidth Version|\"nvbandwidth\"|^Running (host|device)_\w+"),
-        ("gpu_burn", r"Gflop/s\)\s+errors:|^Tested \d+ GPUs:|Using compare file: |Burning for \d+ seconds|gpu[_-]burn"),
+        ("nvbandwidth", r"nvbandwidth Version|\"nvbandwidth\"|\bRunning (host|device)_(to|local|bidirectional)_\w+"),
+        ("gpu_burn", r"Gflop/s\)\s+errors:|\bTested \d+ GPUs:|Using compare file: |Burning for \d+ seconds|gpu[_-]burn"),
         ("perftest", r"#bytes\s+#iterations\s+(BW|t_)|RDMA_(Write|Read)|Send (BW|Latency) Test|ib_(write|read|send)_(bw|lat)"),
-        ("fio", r"\"fio version\"|^fio-\d+\.\d+|^\s+(read|write): IOPS="),
+        ("fio", r"\"fio version\"|\bfio-\d+\.\d+|\b(read|write): IOPS="),
         ("nccl", r"nccl-tests version|^.*#\s*(nThread|Using devices|Out of bounds values|Avg bus bandwidth|Collective test starting)"
                  r"|out-of-place\s+in-place|\balgbw\s+busbw\b|\"(out_of_place|in_place|nccl_version|busbw|bus_bw)\""
                  r"|Test (CUDA|NCCL) failure|_perf(_mpi)?\b.*(common\.cu|: error)|: Test failure common\.cu"),

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import typing as t
 
-_LAST_NUMBER = re.compile(r"^(.*?)(\d+)(\D*)$")
+# The last number of the first label: the domain that may follow is not counted.
+_LAST_NUMBER = re.compile(r"^([^.]*?)(\d+)([^\d.]*(?:\..*)?)$", re.DOTALL)
 
 
 def compress(names: t.Iterable[str]) -> str:

@@ -30,8 +30,9 @@ def test_rows_are_whole():
 
 def test_the_names_others_read_are_there():
     names = (
-        "HardwareFailureDetected ThresholdViolation WorkloadFailed Unschedulable Queued SetupError ImagePull AdmissionDenied Quota "
-        "OOMKilled Evicted NodeLost DeviceRejected LogIncomplete NoMeasurement TransportFallback DataCorruption TimedOut Unstable Untested Cancelled"
+        "HardwareFailureDetected ThresholdViolation WorkloadFailed Unschedulable Queued SetupError ImagePull AdmissionDenied Quota"
+        " OOMKilled Evicted NodeLost DeviceRejected LogIncomplete NoMeasurement TransportFallback DataCorruption TimedOut Unstable"
+        " Untested Cancelled"
     )
     assert set(names.split()) <= set(reasons.REASONS)
 
