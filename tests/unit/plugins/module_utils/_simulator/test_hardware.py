@@ -65,11 +65,17 @@ def test_noise_is_the_one_asked_for_and_repeats_with_the_seed() -> None:
 @pytest.mark.parametrize(
     ("platform", "prefix", "nic"),
     [
-        ("onprem", "", "rdma/hca_shared_devices_a"), ("aws", "aws://", "vpc.amazonaws.com/efa"), ("gcp", "gce://", "networking.gke.io.networks/rdma-0"),
-        ("azure", "azure://", "nvidia.com/mlnxnics"), ("oci", "ocid1.", "nvidia.com/mlnxnics"), ("nscale", "nscale://", "nscale.com/rdmashare"),
-        ("togetherai", "kubevirt://", "rdma/ib"), ("mistral", "metal3://", "rdma/ib"), ("forge", "", "rdma/hca_shared_devices_a"),
+        ("onprem", "", "rdma/hca_shared_devices_a"),
+        ("aws", "aws://", "vpc.amazonaws.com/efa"),
+        ("gcp", "gce://", "networking.gke.io.networks/rdma-0"),
+        ("azure", "azure://", "nvidia.com/mlnxnics"),
+        ("oci", "ocid1.", "nvidia.com/mlnxnics"),
+        ("nscale", "nscale://", "nscale.com/rdmashare"),
+        ("togetherai", "kubevirt://", "rdma/ib"),
+        ("mistral", "metal3://", "rdma/ib"),
+        ("forge", "", "rdma/hca_shared_devices_a"),
     ],
-)  # fmt: skip
+)
 def test_nodes_look_like_those_of_the_platform(platform: str, prefix: str, nic: str) -> None:
     node = World(platform=platform, racks=1, nodes_per_rack=1).model.node_registration()[0]
     assert node["spec"].get("providerID", "").startswith(prefix)
