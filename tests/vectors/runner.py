@@ -35,6 +35,12 @@ VECTOR_KINDS: dict[str, str] = {
     "dcgm_diag": "dcgm",
     "training_log": "training",
     "goodput": "goodput",
+    "log_profile": "log_profile",
+    "perftest": "perftest",
+    "fio": "fio",
+    "nvbandwidth": "nvbandwidth",
+    "gpu_burn": "gpu_burn",
+    "key_value": "key_value",
 }
 PROSE = {"reason", "note", "about"}
 PROSE_OF_KIND: dict[str, set[str]] = {"training_log": {"profile"}}
@@ -165,10 +171,18 @@ def _factor_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
     return said, row
 
 
+def _goodput_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import goodput
+
+    terms = ("t_w", "t_ch", "t_rm", "t_re", "t_save")
+    return goodput.from_terms(row), _without(row, *terms)
+
+
 # first part of a table's file name -> function(row) that returns (what the library says, what the row expects)
 TABLES: dict[str, t.Callable[[dict[str, t.Any]], tuple[t.Any, t.Any]]] = {
     "v01": _prefix_row,
     "v02": _table_row,
     "v03": _transport_row,
     "v04": _factor_row,
+    "v06": _goodput_row,
 }

@@ -64,6 +64,9 @@ _REASONS = {
 # Classes under which an entity is named as failed.
 _NAMED = frozenset({"hardware_fail", "hardware_reset", "config_fail"})
 
+# Generations whose documents cannot say Warn.
+_V3_JSON = frozenset({"v3", "v3_legacy", "v3_iterations", "v3_legacy_iterations"})
+
 _XID = re.compile(r"\bXID\D{0,3}(\d{1,3})\b", re.I)
 _MIG = re.compile(r"\bMIG\b")
 _CLOCKS_BUSY = re.compile(r"MCUTIL|memory controller util", re.I)
@@ -220,8 +223,8 @@ def _error_issues(document: Document, test: Test, result: Result, exit_code: t.O
             for error in result.errors
             if error.code not in (None, 0) or error.severity not in (None, 0)
         ]
-    if result.status == WARN or (document.generation.startswith("v3") and exit_code == 0):
-        # 3.x prints an internal warning as "Fail"; its exit status counts real failures only.
+    if result.status == WARN or (document.generation in _V3_JSON and exit_code == 0):
+        # The JSON of 3.x prints an internal warning as "Fail"; its exit status counts real failures only.
         return [_issue("warn", test, result, error) for error in result.errors or [Error("")]]
     return [_issue(_class_of_fail(test, error), test, result, error) for error in result.errors or [Error("")]]
 

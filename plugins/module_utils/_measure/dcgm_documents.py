@@ -241,6 +241,7 @@ def _v3_results(node: dict[str, t.Any]) -> list[Result]:
 
 # --- text --------------------------------------------------------------------------------------------------------
 
+_TABLE_HEADER = re.compile(r"\|\s*Diagnostic\s*\|\s*Result\s*\|")
 _BORDER = re.compile(r"\+-{10,}\+-{10,}\+")
 _HEADER_RULE = re.compile(r"\+={10,}\+={10,}\+")
 _SECTION = re.compile(r"[|+]-{3,}\s+(\S.*?)\s+-+\+-*[|+]")
@@ -254,7 +255,7 @@ def _from_table(text: str) -> t.Optional[Document]:
     """The table of C(dcgmi diag) without --json: lossy (no codes), good enough to name the GPUs."""
     lines = [line.strip() for line in text.split("\n")]
     # A container that ran twice printed two tables: the last one counts.
-    start = max((number for number, line in enumerate(lines) if line.startswith("| Diagnostic ")), default=None)
+    start = max((number for number, line in enumerate(lines) if _TABLE_HEADER.fullmatch(line)), default=None)
     if start is None:
         return None
     border = next((line for line in reversed(lines[:start]) if _BORDER.fullmatch(line)), None)

@@ -86,6 +86,22 @@ def ratio(
     return round(numerator / denominator, 6)
 
 
+def from_terms(terms: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Goodput from terms alone: t_w and any of t_ch, t_rm, t_re, t_save (numbers, or lists of them).
+
+    Returns the terms with those below zero set to zero, goodput (None: unmeasured) and whether it was measured.
+    """
+    clamped = {name: _total(terms[name]) for name in ("t_ch", "t_rm", "t_re", "t_save") if name in terms}
+    value = ratio(float(terms["t_w"]), **clamped)
+    return {
+        "t_w": terms["t_w"],
+        **clamped,
+        "goodput": value,
+        "measured": value is not None,
+        "verdict": "measured" if value is not None else "no_data",
+    }
+
+
 def _total(term: t.Union[float, t.Sequence[float]]) -> float:
     parts = [term] if isinstance(term, (int, float)) else term
     return sum(max(0.0, float(part)) for part in parts)
@@ -97,7 +113,7 @@ def compute(log: Log, context: t.Mapping[str, t.Any], step_s: t.Optional[float])
     interval = context.get("log_interval")
     anchor, anchor_source = _anchor(log, context)
     start = parse_time(context.get("measurement_started_at")) or (log.runs[0].first_time() if log.runs else None)
-    missing = _missing(trained, anchor, start)
+    missing = _missing(log, anchor, start)
     if missing or anchor is None or start is None:
         return _unmeasured(missing)
     breaks = _interruptions(log.runs, context)
@@ -173,13 +189,15 @@ def _unmeasured(note: str) -> dict[str, t.Any]:
     }
 
 
-def _missing(trained: list[Run], anchor: training_runs.Time, start: training_runs.Time) -> str:
+def _missing(log: Log, anchor: training_runs.Time, start: training_runs.Time) -> str:
     """What keeps goodput from being measured, or an empty text."""
+    trained = [run for run in log.runs if run.begun]
     if not trained:
         return "no step line"
     if anchor is None or any(run.times[0] is None for run in trained):
         return "the lines of the log carry no times"
-    if start is None or any(run.first_time() is None for run in trained):
+    # A later run may begin without a sign; the first one decides how much was start-up.
+    if start is None or log.runs[0].first_time() is None:
         return "the log does not show when the application started"
     return ""
 

@@ -241,6 +241,9 @@ def _notes(log: Log, said: dict[str, t.Any]) -> list[str]:
     lost = [iteration for run in log.runs for iteration in run.lost]
     if lost:
         notes.append(f"step lines torn by other output, not counted: {', '.join(map(str, lost[:10]))}")
+    bad = [step for step in log.steps if step.has_loss and step.loss is None and not step.framework.startswith("lightning")]
+    if bad:
+        notes.append(f"{len(bad)} step lines with a loss that is not a number, the first at iteration {bad[0].iteration}")
     nan = _total(log, "nan_iterations")
     if nan:
         notes.append(f"{nan} iterations with a loss that is not a number")

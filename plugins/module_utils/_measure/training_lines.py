@@ -142,7 +142,7 @@ def read_line(text: str, torn: bool = False) -> t.Union[Step, Event, None]:
     """What the line says. torn: the log ends inside the line."""
     if _HINT.search(text) is None:
         return None
-    for reader in (_megatron_step, _nemo_step, _bar, _megatron_event, _other_event):
+    for reader in (_nemo_step, _megatron_step, _bar, _megatron_event, _other_event):
         found = reader(text, torn)
         if found is not None:
             return found

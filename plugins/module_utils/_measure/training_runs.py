@@ -327,6 +327,7 @@ class _Builder:
             return next((save for save in reversed(run.saves.values()) if not save.done), None)
         if iteration not in run.saves:
             run.saves[iteration] = Save(iteration, path, steps_before=len(run.steps))
+        run.saves[iteration].path = run.saves[iteration].path or path
         return run.saves[iteration]
 
     def _on_deleted(self, event: Event, _when: Time) -> None:
