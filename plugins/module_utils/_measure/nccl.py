@@ -178,7 +178,8 @@ def _usable(section: Section) -> list[Row]:
 def _layout(section: Section) -> t.Optional[str]:
     titles = section.reader.titles
     if titles is None:
-        return None
+        unified = section.rows and section.rows[0].root is not None and section.reader.wide is not None
+        return ("unified_5col_wide" if section.reader.wide else "unified_5col") if unified else None
     if titles.max_delta:
         return "legacy_per_collective"
     return "unified_5col_wide" if titles.wide or titles.per_iteration else "unified_5col"

@@ -276,14 +276,14 @@ class TextReader:
             self._srun_labels = True
         self._text(line.text)
 
-    def _text(self, text: str) -> None:
+    def _text(self, text: str, *, maybe_row: bool = True) -> None:
         body = text.strip()
         if not body:
             return
         first = body[0]
         if first == "#":
             self._comment(body.lstrip("# "), text)
-        elif (first.isdigit() or body.startswith("N/A")) and self._row(text):
+        elif maybe_row and (first.isdigit() or body.startswith("N/A")) and self._row(text):
             return
         elif " NCCL INFO " in text:
             head, _mark, message = text.partition(" NCCL INFO ")
@@ -294,18 +294,18 @@ class TextReader:
             self._other(text, body)
 
     def _torn_line(self, raw: str) -> None:
-        """The unfinished last line: numbers in it are not trusted, texts are."""
+        """The unfinished last line: its texts are read, numbers and paths in it are not trusted."""
+        section = self.section
         text = cleaning.clean_text(raw, srun_labels=self._srun_labels)
         body = text.strip().lstrip("# ")
-        if body[:1].isdigit() or body.startswith(("Out of bounds", "Avg bus")) or (self.section.reader.pending_size and body):
-            self.section.partial_last_line = True
-            _row, foreign = self.section.reader.feed(text, self._hosts) if _has_foreign(text) else (None, None)
-            if foreign:
-                self._text(foreign)
-            return
-        if self.section.table_seen and not self.section.footer_complete:
-            self.section.partial_last_line = True
-        self._text(text)
+        if section.table_seen and not section.footer_complete:
+            section.partial_last_line = True
+        if body[:1].isdigit():
+            _row, foreign = section.reader.feed(text, self._hosts) if "Test timeout" in text else (None, None)
+            text = foreign or ""
+        # NET/IB/0 may have been NET/IB/0/GDRDMA, and 47 an average of 473.
+        if " NCCL INFO " not in text and not body.startswith(("Out of bounds", "Avg bus")):
+            self._text(text, maybe_row=False)
 
     def _row(self, text: str) -> bool:
         """Takes a row, a piece of one, or says no."""
@@ -318,8 +318,8 @@ class TextReader:
             else:
                 section.rows_dropped += 1
         if foreign is not None:
-            self._text(foreign)
-        return row is not None or foreign is not None or section.reader.pending_size != before or before is not None
+            self._text(foreign, maybe_row=False)
+        return row is not None or foreign is not None or section.reader.pending_size != before
 
     def _comment(self, body: str, text: str) -> bool:
         """A line of the program itself; forks leave the # out. False when it is none."""
@@ -522,10 +522,6 @@ class TextReader:
         match = _SIGNAL.search(body)
         if match and section.exit_rank is not None and section.exit_signal is None:
             section.exit_signal = int(match.group(1) or match.group(2))
-
-
-def _has_foreign(text: str) -> bool:
-    return "Test timeout" in text or " NCCL " in text
 
 
 def collective_of(program: str) -> t.Optional[str]:

@@ -201,6 +201,7 @@ class RowReader:
         self.titles: t.Optional[Titles] = None
         self.rejoined = 0
         self.lost: list[int] = []  # sizes of rows that never became whole
+        self.wide: t.Optional[bool] = None  # without titles: whether the last cell is as wide as from 2.17.3 on
         self._tokens: list[str] = []
 
     @property
@@ -216,14 +217,19 @@ class RowReader:
             row = parse_row(text, self.titles)
             self.drop_pending()
             if row is not None:
+                if self.titles is None and self.wide is None and row.timestamp is None:
+                    self.wide = _last_cell_is_wide(text)
                 return row, None
         elif not self._tokens or not tokens or not self._continues(tokens[0]):
             return None, None
         piece, foreign = _cut_foreign(text, hosts)
         tokens = piece.split()
-        if not self._tokens and not starts_row(tokens):
+        if not tokens or (not self._tokens and not starts_row(tokens)):
             return None, None
         if not all(map(_belongs_to_row, tokens[0 if self._tokens else 3 :])):
+            return None, foreign
+        # The program prints a group of cells at once: other numbers are somebody else's.
+        if self._tokens and sum(map(is_cell, tokens)) not in (4, 8, 16):
             return None, foreign
         self._tokens += tokens
         row = _assemble(self._tokens, self.titles, False) if len(self._tokens) > 10 else None
@@ -238,8 +244,15 @@ class RowReader:
             self.lost.append(int(self._tokens[0]))
             self._tokens = []
 
-    def _continues(self, token: str) -> bool:
+    @staticmethod
+    def _continues(token: str) -> bool:
         return is_cell(token) or _GLUED.match(token) is not None
+
+
+def _last_cell_is_wide(text: str) -> bool:
+    """From 2.17.3 on the last cell takes 8 columns with its blanks, before that 7."""
+    text = text.rstrip()
+    return len(text) - len(text[: text.rindex(" ")].rstrip()) >= 8
 
 
 def _cut_foreign(text: str, hosts: t.Collection[str]) -> tuple[str, t.Optional[str]]:

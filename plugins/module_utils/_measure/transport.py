@@ -174,12 +174,12 @@ def _read_edge(message: str) -> t.Optional[dict[str, t.Any]]:
     match = _EDGE.match(message)
     if not match:
         return None
-    edge = {"src": int(match.group(1)), "dst": int(match.group(3)), "direction": match.group(4)}
-    return edge | _read_path(match.group(5).strip())
+    path = _read_path(match.group(5).strip())
+    return {"src": int(match.group(1)), "dst": int(match.group(3)), "direction": match.group(4), **path} if path else None
 
 
-def _read_path(path: str) -> dict[str, t.Any]:
-    """The part after C(via): NET/IB/0(2)/GDRDMA, P2P/CUMEM, SHM/direct/direct ..."""
+def _read_path(path: str) -> t.Optional[dict[str, t.Any]]:
+    """The part after C(via): NET/IB/0(2)/GDRDMA, P2P/CUMEM, SHM/direct/direct; None for one that is none or was cut."""
     match = _NET_PATH.match(path)
     if match:
         name, device, proxy, flags = match.groups()
@@ -195,10 +195,12 @@ def _read_path(path: str) -> dict[str, t.Any]:
     words = path.split("/")
     if words[0] == "P2P":
         kind = words[1] if len(words) > 1 else ""
+        if not kind:
+            return None
         return {"edge": "p2p", "kind": kind, "multi_node": kind == "MNNVL", "degraded": kind == "indirect"}
     if words[0] == "SHM":
         return {"edge": "shm", "degraded_if": "NVLink expected inside the node"}
-    return {"edge": words[0].lower()}
+    return None
 
 
 def _read_collnet(message: str) -> t.Optional[dict[str, t.Any]]:
