@@ -47,6 +47,10 @@ _PATCH_KINDS = {
 }
 _BODY_TYPES = ("application/json", "application/yaml")
 _ANONYMOUS = ("/healthz", "/livez", "/readyz", "/version")
+_JOB_WARNING = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set"
+    " propagationPolicy=Orphan to suppress this warning"
+)
 _WRITE_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
@@ -348,6 +352,8 @@ class ApiServer:
         how = await _delete_options(request)
         dry_run = options.dry_run or how.get("dryRun") == ["All"]
         resource, registry = target.resource, self.registry
+        if resource.kind == "Job" and not how.get("propagationPolicy") and how.get("orphanDependents") is None:
+            options.warnings.append(_JOB_WARNING)
         if not target.name:
             return self._delete_collection(request, target, how, dry_run)
         stored, gone = registry.delete(resource, target.namespace, target.name, how, dry_run=dry_run)

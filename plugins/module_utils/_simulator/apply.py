@@ -104,7 +104,7 @@ def remove(value: t.Any, gone: Paths, kept: Paths, node: TypeNode, path: Path = 
         result: Object = {}
         for key, item in value.items():
             where = (*path, "f:" + key)
-            if where in gone and where not in kept:
+            if where in gone and not _within(where, kept):
                 continue
             left = remove(item, gone, kept, node.child(key), where)
             if left is not None or item is None:
@@ -115,11 +115,16 @@ def remove(value: t.Any, gone: Paths, kept: Paths, node: TypeNode, path: Path = 
     return value
 
 
+def _within(where: Path, kept: Paths) -> bool:
+    """Whether a field or anything inside it is kept."""
+    return where in kept or any(other[: len(where)] == where for other in kept)
+
+
 def _remove_items(value: list[t.Any], gone: Paths, kept: Paths, node: TypeNode, path: Path) -> t.Optional[list[t.Any]]:
     result = []
     for item in value:
         where = (*path, _item_key(item, node) if node.list_type == "map" else "v:" + json.dumps(item))
-        if where in gone and not any(other[: len(where)] == where for other in kept):
+        if where in gone and not _within(where, kept):
             continue
         result.append(remove(item, gone, kept, node.items, where) if node.list_type == "map" else item)
     return result or None

@@ -179,7 +179,7 @@ class Registry:
         if self.store.collection(resource.storage).get(namespace, metadata["name"]) is not None:
             raise api_errors.already_exists(resource.group, resource.plural, metadata["name"])
         if options.dry_run:
-            return Stored(obj, 0)
+            return Stored(obj, None)
         stored = self.store.write(resource.storage, obj, None)
         self._created(resource, stored)
         return self.get(resource, namespace, stored.name)
@@ -281,6 +281,7 @@ class Registry:
         self._check_identity(resource, old, obj["metadata"])
         obj = self._merge_parts(resource, old.obj, obj, subresource)
         self._old_metadata(old, obj["metadata"])
+        self._check_finalizers(resource, old, obj["metadata"])
         if subresource != "status":
             self._set_defaults(resource, obj, created=False)
         errors = [] if subresource == "status" and resource.custom is None else self._errors(resource, obj, old.obj, missing)
@@ -342,6 +343,15 @@ class Registry:
         metadata.pop("selfLink", None)
         if old.namespace:
             metadata["namespace"] = old.namespace
+
+    @staticmethod
+    def _check_finalizers(resource: Resource, old: Stored, metadata: Object) -> None:
+        if not metadata.get("deletionTimestamp"):
+            return
+        added = set(metadata.get("finalizers") or ()) - set(old.obj["metadata"].get("finalizers") or ())
+        if added:
+            why = f"no new finalizers can be added if the object is being deleted, found new finalizers {sorted(added)}"
+            raise api_errors.invalid(resource.group, resource.kind, old.name, [api_errors.forbidden_field("metadata.finalizers", why)])
 
     def _manage(
         self, resource: Resource, old: Stored, obj: Object, options: Options, subresource: str, owned: t.Optional[list[Object]]
@@ -483,7 +493,7 @@ class Registry:
         obj = _copy(old.obj)
         metadata = obj["metadata"]
         finalizers = list(metadata.get("finalizers") or ())
-        extra = self._propagation(how)
+        extra = self._propagation(resource, how)
         if extra and extra not in finalizers:
             finalizers.append(extra)
         waits = bool(finalizers) or grace > 0 or (resource.kind == "Namespace" and bool((obj.get("spec") or {}).get("finalizers")))
@@ -526,12 +536,16 @@ class Registry:
         return max(0, int(grace)) if before is None else max(0, min(int(grace), int(before)))
 
     @staticmethod
-    def _propagation(how: Object) -> str:
+    def _propagation(resource: Resource, how: Object) -> str:
+        """The finalizer a propagation policy means; none for Background."""
         policy = how.get("propagationPolicy")
         if policy not in (None, "", "Orphan", "Background", "Foreground"):
             allowed = ("Background", "Foreground", "Orphan")
             raise api_errors.invalid("meta.k8s.io", "DeleteOptions", "", [api_errors.unsupported("propagationPolicy", policy, allowed)])
-        if policy == "Orphan" or (policy is None and how.get("orphanDependents")):
+        if not policy:
+            orphan = how.get("orphanDependents")
+            policy = "Orphan" if (orphans_by_default(resource) if orphan is None else orphan) else "Background"
+        if policy == "Orphan":
             return ORPHAN
         return FOREGROUND if policy == "Foreground" else ""
 
@@ -554,6 +568,11 @@ class Registry:
         else:
             metadata.pop("finalizers", None)
         self._commit(resource, stored, obj, Options())
+
+
+def orphans_by_default(resource: Resource) -> bool:
+    """Whether a delete without a policy leaves the dependents alone, as old kinds do for compatibility."""
+    return (resource.group, resource.kind) in (("batch", "Job"), ("", "ReplicationController"))
 
 
 def _copy(obj: Object) -> Object:

@@ -21,15 +21,19 @@ FIRST_VERSION = 1000
 
 
 class Stored:
-    """One version of one object. tail: the serialized object without its opening brace (kind and apiVersion come before it)."""
+    """One version of one object. tail: the serialized object without its opening brace (kind and apiVersion come before it).
+
+    version None: the object is only shown, not stored (dry run).
+    """
 
     __slots__ = ("name", "namespace", "obj", "tail", "version")
 
-    def __init__(self, obj: Object, version: int) -> None:
+    def __init__(self, obj: Object, version: t.Optional[int]) -> None:
         metadata = obj["metadata"]
-        metadata["resourceVersion"] = str(version)
+        if version is not None:
+            metadata["resourceVersion"] = str(version)
         self.obj = obj
-        self.version = version
+        self.version = version or 0
         self.namespace: str = metadata.get("namespace", "")
         self.name: str = metadata["name"]
         self.tail: bytes = orjson.dumps(obj)[1:]

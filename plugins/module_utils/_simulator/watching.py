@@ -111,24 +111,32 @@ class Selection:
 # --- lists ----------------------------------------------------------------------------------------------------------------
 
 
-def _decode_token(token: str) -> tuple[str, str]:
+def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
     try:
-        namespace, name = orjson.loads(base64.urlsafe_b64decode(token.encode()))
+        version, namespace, name = orjson.loads(base64.urlsafe_b64decode(token.encode()))
     except ValueError as error:
         raise api_errors.bad_request("continue key is not valid") from error
-    return str(namespace), str(name)
+    return int(version), (str(namespace), str(name))
 
 
-def _page(items: list[Stored], query: t.Mapping[str, str], narrowed: bool) -> tuple[list[Stored], Object]:
-    metadata: Object = {}
+def _page(registry: Registry, resource: Resource, selection: Selection, query: t.Mapping[str, str]) -> tuple[list[Stored], Object]:
+    """One page and the metadata of its list.
+
+    All pages of a list carry the version of the first, so that a watch from there misses nothing that changed in between.
+    """
+    items = selection.current(registry, resource)
+    version = registry.store.version
     if query.get("continue"):
-        after = _decode_token(query["continue"])
+        version, after = _decode_token(query["continue"])
+        if version < registry.store.collection(resource.storage).expired_version:
+            raise api_errors.expired("The provided continue parameter is too old to display a consistent list result.")
         items = [item for item in items if (item.namespace, item.name) > after]
+    metadata: Object = {"resourceVersion": str(version)}
     limit = _number(query, "limit")
     if limit and len(items) > limit:
         last = items[limit - 1]
-        metadata["continue"] = base64.urlsafe_b64encode(orjson.dumps([last.namespace, last.name])).decode()
-        if not narrowed:
+        metadata["continue"] = base64.urlsafe_b64encode(orjson.dumps([version, last.namespace, last.name])).decode()
+        if selection.everything:
             metadata["remainingItemCount"] = len(items) - limit
         items = items[:limit]
     return items, metadata
@@ -150,10 +158,9 @@ def _check_version(registry: Registry, query: t.Mapping[str, str]) -> None:
 
 
 def list_body(registry: Registry, resource: Resource, selection: Selection, query: t.Mapping[str, str], view: View) -> bytes:
-    """A list as JSON."""
+    """A list as JSON. Raises 400, 410 or 504."""
     _check_version(registry, query)
-    items, metadata = _page(selection.current(registry, resource), query, not selection.everything)
-    metadata = {"resourceVersion": str(registry.store.version), **metadata}
+    items, metadata = _page(registry, resource, selection, query)
     if view.form == "Table":
         return orjson.dumps(tables.table(resource, items, metadata, view.include, registry.shown))
     if view.form:
