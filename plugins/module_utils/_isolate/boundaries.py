@@ -137,7 +137,8 @@ def _no_two_work(search: Search, units: list[Nodes], failing: list[tuple[int, in
         trials = [search.ask(left + other, "net", "a domain with each of the others", "the boundary of this domain") for other in others]
         yield trials
         yield from _blame_boundary(search, left, trials, [(left, other) for other in others])
-    elif whole:
+    elif whole and len(whole) == len(failing):
+        # Where a pair was found, the next closing test tells more without it.
         members = sorted({node for edge in whole for number in edge for node in units[number]})
         search.unresolved(members, "net", "no two of these domains work together: their boundaries", [parent])
 
@@ -224,11 +225,15 @@ def _blame_boundary(search: Search, unit: Nodes, trials: list[Trial], combos: li
 
 def boundary_control(search: Search, finding: Finding) -> Steps:
     """Twice alone: a domain whose boundary is blamed must be good inside, else the blame is taken back."""
-    for _turn in range(2):
+    failed = 0
+    for _turn in range(3):
         trial = search.ask(finding.left, "net", "control: the domain alone", "the fault is inside the domain")
         verdict = yield from search.settle(trial)
         finding.controls.append(trial)
-        if verdict == "fail":
+        failed += verdict == "fail"
+        if len(finding.controls) == 2 and not failed:
+            return
+        if failed > 1:
             search.retract(finding)
             yield from pairs.soak(search, finding.left, "net", finding.witnesses)
             return

@@ -12,7 +12,7 @@ import typing as t
 
 from . import boundaries, leaves, pairs
 from .engine import Steps, Trial
-from .evidence import CLEAR, FAIL
+from .evidence import CLEAR, CONVICT, FAIL
 from .grouping import Nodes, split
 from .search import Finding, Search
 
@@ -112,17 +112,21 @@ def _parked(search: Search, swap: bool) -> set[int]:
     result: set[int] = set()
     for finding in search.findings:
         if finding.right and finding.transport == "net":
-            result.update(finding.left if swap else finding.right)
+            side = finding.left if swap else finding.right
+            result.update(side)
+            if finding.kind == "rack-boundary":
+                result.update(mate for node in side for mate in search.home(node))
     return result
 
 
 def _closing_set(search: Search, swap: bool) -> Nodes:
     """Everything the closing test can contain."""
     out = _parked(search, swap) | set(search.accused) | set(search.lost) | set(search.untested)
-    out |= search.behind_boundary()
     for finding in search.findings:
         if finding.kind == "unresolved":
             out.update(finding.left)
+        elif finding.own_boundary:
+            out.update(search.home(finding.left[0]))  # the whole domain, whoever was in the tests
     return tuple(node for node in range(len(search.names)) if node not in out)
 
 
@@ -142,7 +146,7 @@ def _close(search: Search) -> Steps:
         members = _closing_set(search, swap=True)
         verdict, more = yield from _prove(search, members)
         proofs += more
-    if search.changes != before:
+    if search.changes != before or (verdict == "pass" and _reconsider(search)):
         return False
     if verdict == "pass":
         search.proofs = proofs
@@ -161,7 +165,7 @@ def _prove(search: Search, members: Nodes) -> Steps:
     """The closing test, several times with the soak option: (pass | fail | untested, trials)."""
     if len(members) < 2:
         return "untested", []
-    times = 4 if search.options["soak"] else 1
+    times = 5 if search.options["soak"] else 1
     known = search.passed_together(members, "net")
     if known and times == 1 and not _misses_criterion(search, known):
         return "pass", [known]
@@ -189,6 +193,30 @@ def _prove(search: Search, members: Nodes) -> Steps:
 
 def _misses_criterion(search: Search, trial: Trial) -> bool:
     return trial.passed is False and search.evidence.weight(trial) <= CLEAR
+
+
+def _reconsider(search: Search) -> bool:
+    """Failures that could not be shown again, taken together: does one node explain all of them? True if one does."""
+    accused = len(search.accused)
+    failures = [trial for trial in search.trials if len(trial.nodes) > 1 and search.evidence.strong(trial)]
+    for transport in ("net", "nvl"):
+        open_ = [trial for trial in failures if trial.transport == transport and not search.explained(trial)]
+        groups = {trial.nodes for trial in open_}
+        if not any(finding.kind == "irreproducible" and finding.transport == transport for finding in search.findings):
+            continue
+        common = set.intersection(*(set(nodes) for nodes in groups)) if groups else set()
+        pairs_ = [finding for finding in search.findings if finding.kind == "pair" and common & set(finding.left + finding.right)]
+        if len(pairs_) == 1 and len(common & set(pairs_[0].left + pairs_[0].right)) == 1:
+            # One end of a blamed pair was in every other failure: it is that node, and not only with its partner.
+            node = min(common & set(pairs_[0].left + pairs_[0].right))
+            search.retract(pairs_[0])
+            search.accuse(node, transport, CONVICT, [*pairs_[0].witnesses, *open_], "intermittent")
+        elif len(common) == 1 and len(groups) > 2:
+            search.accuse(min(common), transport, CONVICT, open_, "intermittent")
+    for finding in list(search.findings):
+        if finding.kind == "irreproducible" and all(search.explained(trial) for trial in finding.witnesses):
+            search.retract(finding)
+    return len(search.accused) > accused
 
 
 def _classify(search: Search, finding: Finding) -> Steps:

@@ -164,15 +164,23 @@ def _match(
     """(suspect, partner, partner is known good) for the next wave; no node twice."""
     references = [node for node in home if search.good(node, transport)]
     if not references:
-        abroad = _outside(search, suspects, transport, met) if turn > 1 else []
-        return abroad or _together(suspects, met, group_of) or _outside(search, suspects, transport, met)
+        abroad = _outside(search, suspects, transport, met, set()) if turn > 1 else []
+        return abroad or _together(suspects, met, group_of) or _outside(search, suspects, transport, met, set())
     used: set[int] = set()
     result: list[tuple[int, int, bool]] = []
     shift = turn * len(suspects) % len(references)
     rotated = references[shift:] + references[:shift]
     for node in suspects:
         free = [ref for ref in rotated if ref not in used]
-        fresh = [ref for ref in free if ref not in met[node]] or ([] if set(references) - met[node] else free)
+        fresh = [ref for ref in free if ref not in met[node]]
+        if set(references) <= met[node]:
+            # It has met them all: another domain may help, else meet one again.
+            abroad = _outside(search, [node], transport, met, used)
+            if abroad:
+                used.add(abroad[0][1])
+                result += abroad
+                continue
+            fresh = free
         # A partner from another failed group: a bad pair inside the group must not look like a bad node.
         apart = [ref for ref in fresh if group_of.get(ref) != group_of[node]] or fresh
         if apart:
@@ -196,7 +204,7 @@ def _together(suspects: list[int], met: dict[int, set[int]], group_of: dict[int,
     return result
 
 
-def _outside(search: Search, suspects: list[int], transport: str, met: dict[int, set[int]]) -> list[tuple[int, int, bool]]:
+def _outside(search: Search, suspects: list[int], transport: str, met: dict[int, set[int]], used: set[int]) -> list[tuple[int, int, bool]]:
     """Known-good nodes of other domains, when the own domain has none; at most three tries each, network only."""
     if transport != "net":
         return []
@@ -204,9 +212,11 @@ def _outside(search: Search, suspects: list[int], transport: str, met: dict[int,
     by_home: dict[int, list[int]] = {}
     for node in sorted(search.cleared["net"] - search.tainted() - search.behind_boundary()):
         by_home.setdefault(search.unit_of[node], []).append(node)
-    # One node of each domain in turn: a bad boundary there must not look like bad suspects here.
-    ranked = sorted((at, home, node) for home, nodes in by_home.items() if home not in homes for at, node in enumerate(nodes))
-    candidates = [node for _at, _home, node in ranked]
+    # Domains that work with others first, one node of each in turn: a bad boundary there must not look like bad suspects here.
+    ranked = sorted(
+        (not search.crosses(home), at, home, node) for home, nodes in by_home.items() if home not in homes for at, node in enumerate(nodes)
+    )
+    candidates = [node for *_rank, node in ranked if node not in used]
     result: list[tuple[int, int, bool]] = []
     for node in suspects:
         if sum(1 for other in met[node] if search.unit_of[other] not in homes) >= 3:

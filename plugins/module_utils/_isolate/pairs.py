@@ -12,6 +12,8 @@ from .evidence import CLEAR, CONVICT, FAIL
 from .grouping import Combination, Nodes, circle, quarters, two_sides
 from .search import Finding, Search
 
+SOAK_LEAST = 6  # fewer nodes than this are soaked together with known-good ones
+
 
 def contradiction(search: Search, nodes: Nodes, parts: t.Sequence[Nodes], transport: str, parent: Trial, *, weak: bool) -> Steps:
     """The union failed, every part passed. weak: the union was only unclear."""
@@ -170,13 +172,16 @@ def _between(
 def _controls(search: Search, left: Nodes, right: Nodes, transport: str) -> Steps:
     """Each side without the other: a single node with a neighbour, a group alone. (all pass, trials).
 
-    The closing tests, one with each side, are the second control of every side.
+    The closing tests, one with each side, are the second control of every side. Across domains the neighbour is one
+    of the other end: if that fails too, it is a boundary and not this pair.
     """
     trials = []
+    across = search.unit_of[left[0]] != search.unit_of[right[0]]
     for side, other in ((left, right), (right, left)):
         members: Nodes = side
         if len(side) == 1:
-            neighbour = next((node for node in search.home(side[0]) if node not in side + other and search.good(node, transport)), None)
+            home = search.home(other[0] if across else side[0])
+            neighbour = next((node for node in home if node not in side + other and search.good(node, transport)), None)
             if neighbour is None and transport == "net":
                 neighbour = _neighbour_abroad(search, left + right)
             if neighbour is None:
@@ -184,16 +189,15 @@ def _controls(search: Search, left: Nodes, right: Nodes, transport: str) -> Step
             members = (side[0], neighbour)
         trials.append((side, search.ask(members, transport, "control: one side without the other", "this side by itself is at fault")))
     verdicts = yield from search.all_of(search.settle(trial) for _side, trial in trials)
-    fine = True
-    for (side, trial), verdict in zip(trials, verdicts, strict=True):
-        if verdict != "fail":
-            continue
-        fine = False
-        if len(side) == 1 and search.evidence.strong(trial):
+    failing = [(side, trial) for (side, trial), verdict in zip(trials, verdicts, strict=True) if verdict == "fail"]
+    # Both ends fail across: a boundary, neither of them nor this pair.
+    boundary = len(failing) > 1 and all(trial.shape == "cross" for _side, trial in failing)
+    for side, trial in failing:
+        if len(side) == 1 and search.evidence.strong(trial) and not boundary:
             search.accuse(side[0], transport, CONVICT, [trial], "intermittent")
         elif len(side) > 1:
             yield from soak(search, side, transport, [trial])
-    return fine, [trial for _side, trial in trials]
+    return not failing, [trial for _side, trial in trials]
 
 
 def _neighbour_abroad(search: Search, nodes: Nodes) -> t.Optional[int]:
@@ -202,7 +206,7 @@ def _neighbour_abroad(search: Search, nodes: Nodes) -> t.Optional[int]:
     if behind & set(nodes):
         return None
     usable = search.cleared["net"] - behind - search.tainted() - set(nodes)
-    return min(usable, default=None)
+    return min(usable, key=lambda node: (not search.crosses(search.unit_of[node]), node), default=None)
 
 
 def soak(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
@@ -210,9 +214,10 @@ def soak(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -
     if transport == "net" and not any(search.evidence.strong(trial) for trial in witnesses):
         return  # it may have been noise; the closing test has the last word on the network
     nodes = tuple(node for node in nodes if node not in search.tainted())
-    if nodes and len(nodes) < 6 and len({search.unit_of[node] for node in nodes}) == 1:
-        helpers = [node for node in search.home(nodes[0]) if node not in nodes and search.good(node, transport)]
-        nodes = tuple(sorted([*nodes, *helpers[: 6 - len(nodes)]]))
+    if len(nodes) < SOAK_LEAST:
+        homes = dict.fromkeys(search.unit_of[node] for node in nodes)
+        helpers = [node for home in homes for node in search.units[home].nodes if node not in nodes and search.good(node, transport)]
+        nodes = tuple(sorted([*nodes, *helpers[: SOAK_LEAST - len(nodes)]]))
     if len(nodes) < 3:
         search.irreproducible(nodes or witnesses[0].nodes, transport, witnesses)
         return

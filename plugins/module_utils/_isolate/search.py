@@ -135,14 +135,30 @@ class Search(Engine):
             return self._tainted[1]
         result = set(self.accused) | set(self.lost) | set(self.untested)
         for finding in self.findings:
-            if finding.kind != "irreproducible" and not finding.own_boundary:
+            if finding.kind not in ("irreproducible", "rack-boundary"):
                 result.update(finding.left, finding.right)
         self._tainted = (version, result)
         return result
 
     def behind_boundary(self) -> set[int]:
-        """Nodes of domains whose boundary is blamed: the whole domain, whoever was in the tests."""
-        return {node for finding in self.findings if finding.own_boundary for node in self.home(finding.left[0])}
+        """Nodes of domains whose boundary is blamed or in doubt: good inside, no references across."""
+        homes = {
+            self.unit_of[node] for finding in self.findings if finding.kind == "rack-boundary" for node in finding.left + finding.right
+        }
+        return {node for home in homes for node in self.units[home].nodes}
+
+    def explained(self, trial: Trial) -> bool:
+        """True when a named component explains a failure of this test."""
+        members = set(trial.nodes)
+        for finding in self.findings:
+            left, right = members & set(finding.left), members & set(finding.right)
+            if finding.kind == "node" and left:
+                return True
+            if finding.own_boundary and trial.shape == "cross" and members & set(self.home(finding.left[0])):
+                return True
+            if finding.right and left and right:
+                return True
+        return False
 
     def touched(self, nodes: t.Iterable[int], known: t.Sequence[Finding]) -> bool:
         """True when a finding that is not in ``known`` concerns any of these nodes."""
@@ -188,7 +204,7 @@ class Search(Engine):
         for trial in self.of_node[node]:
             if trial.transport != transport or not 2 <= len(trial.nodes) <= WIDE:
                 continue
-            if trial.shape == "cross" and not self.crosses(self.unit_of[node]):
+            if trial.shape == "cross" and not all(self.crosses(unit) for unit in {self.unit_of[member] for member in trial.nodes}):
                 continue
             others = set(trial.nodes) - {node}
             if others <= self.cleared[transport] and not others & tainted:
