@@ -109,7 +109,7 @@ _TABLE = (
            "The run ended before this test was done: the total deadline, a limit or an interruption.",
            "Resume the run, or raise its deadline."),
     Reason("Warning", "note", "passed", "hardware", False,
-           "A diagnostic passed with a warning.",
+           "The test passed, but what it says deserves a look.",
            "Read the warning; it does not fail the node."),
 )  # fmt: skip
 

@@ -84,7 +84,7 @@ def judge_group(
     complete = bool(measurement and measurement.get("complete") and measurement.get("verdict") in COMPARABLE)
     if judged and measurement is not None:
         findings += _criteria_findings(measurement, criteria_results, complete, allow_no_criteria)
-    findings += _repeat_notes(attempts, findings)
+    findings += _correctness_note(measurement) + _repeat_notes(attempts, findings)
     findings = sorted(_unique(findings), key=lambda item: (item["note"], _rank(item)))
     verdict = _group_verdict(findings)
     return {
@@ -152,7 +152,7 @@ def _measurement_findings(
     fine = verdict in ("measured", "pass", "warn")
     result = []
     for item in measurement.get("findings") or []:
-        entity = f"{item['entity']}: " if item.get("entity") else ""
+        entity = f"{item['entity']}: " if item.get("entity") and str(item["entity"]) not in str(item.get("message")) else ""
         node = node_of_host(item.get("host"), group, attempt)
         where = f" (host {item['host']})" if item.get("host") and not node else ""
         reason = (
@@ -246,6 +246,14 @@ def _no_criterion(measurement: t.Mapping[str, t.Any]) -> str:
     lead = next((name for name in ("bus_bandwidth", "alg_bandwidth", *values) if isinstance(values.get(name), (int, float))), None)
     shown = f"; measured {lead} = {criteria_room.number(values[lead])} {units.get(lead, '')}".rstrip() if lead else ""
     return f"no criterion was given: only correctness, transport and completeness were judged{shown}"
+
+
+def _correctness_note(measurement: t.Optional[t.Mapping[str, t.Any]]) -> list[Finding]:
+    """A bandwidth says nothing about the data: where they were not checked, the report says so."""
+    values = (measurement or {}).get("values") or {}
+    if "data_correct" not in values or values["data_correct"] is not None or not (measurement or {}).get("complete"):
+        return []
+    return [finding("Warning", "the data were not checked: whether they are correct is unknown", hint="Run the test with -c 1.")]
 
 
 def _repeat_notes(attempts: list[t.Any], findings: list[Finding]) -> list[Finding]:

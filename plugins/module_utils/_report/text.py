@@ -15,6 +15,8 @@ from .names import compress
 WIDTH = 100
 NAMES_WIDTH = 30  # of the columns GROUP and NODES together
 PASSING_ROWS = 4  # passing groups shown of a long table: those with the least margin
+ROWS_SHOWN = 40  # groups that did not pass, of one category
+BLOCKS_SHOWN = 25  # nodes told one by one, of one verdict; the others are told by reason
 FINDINGS_SHOWN, EVIDENCE_SHOWN = 4, 3
 _MARKS = {"failed": "FAIL", "error": "ERROR", "incomplete": "INCOMPL", "passed": "pass"}
 _ORDER = ("failed", "error", "incomplete", "passed")
@@ -106,13 +108,16 @@ def _table(groups: t.Sequence[Row]) -> list[str]:
         return []
     ordered = sorted(groups, key=lambda group: (_ORDER.index(group["verdict"]), _margin_key(group), str(group["name"])))
     passing = [group for group in ordered if group["verdict"] == "passed"]
-    shown = [group for group in ordered if group["verdict"] != "passed"]
+    missed = [group for group in ordered if group["verdict"] != "passed"]
+    shown = missed[:ROWS_SHOWN]
     rest = passing[PASSING_ROWS:] if len(passing) > PASSING_ROWS + 1 else []
     shown += passing[: len(passing) - len(rest)]
     rows = [row for group in shown for row in _rows(group)]
     width = min(max([len(str(group["name"])) for group in shown] + [5]), NAMES_WIDTH - 10)
     header = ("GROUP", "NODES", "VALUE", "LIMIT", "MARGIN", "VERDICT")
     lines = ["", *(_columns(width, *row) for row in [header, *rows])]
+    if len(missed) > ROWS_SHOWN:
+        lines.append(f"  ... {len(missed) - ROWS_SHOWN} more groups did not pass, see report.json")
     return [*lines, *_rest(rest)] if rest else lines
 
 
@@ -174,13 +179,24 @@ def _nodes(report: Row) -> list[str]:
         nodes = [node for node in report["nodes"] if node["verdict"] == word]
         if nodes:
             lines += ["", "-" * WIDTH, f"{word.upper()} NODES ({len(nodes)})"]
-            for names, findings in _alike(nodes):
-                lines += _node_block(names, findings)
+            lines += _blocks(nodes)
     noted = [node for node in report["nodes"] if node["verdict"] == "passed" and node["findings"]]
     if noted:
         lines += ["", "-" * WIDTH, f"PASSED WITH NOTES ({len(noted)})"]
-        for names, findings in _alike(noted):
-            lines += _node_block(names, findings)
+        lines += _blocks(noted)
+    return lines
+
+
+def _blocks(nodes: t.Sequence[Row]) -> list[str]:
+    """Each node with its findings; of a great many only the first, and the rest by reason."""
+    alike = _alike(nodes)
+    lines = [line for names, findings in alike[:BLOCKS_SHOWN] for line in _node_block(names, findings)]
+    by_reason: dict[str, list[str]] = {}
+    for names, findings in alike[BLOCKS_SHOWN:]:
+        reason = findings[0]["reason"] if findings else "no finding"
+        by_reason.setdefault(reason, []).extend(names)
+    for reason, names in by_reason.items():
+        lines += _wrap(f"{len(names)} more nodes, {reason} (see report.json): {compress(names)}", "  ", "    ", most=80)
     return lines
 
 

@@ -195,6 +195,12 @@ def test_a_failure_after_a_pass_fails():
     assert judge(measured(300.0), attempt(), attempt(number=2))["verdict"] == "failed"
 
 
+def test_unchecked_data_are_said_to_be_unchecked():
+    judged = judge(measured(data_correct=None))
+    assert (judged["verdict"], reasons(judged)) == ("passed", ["Warning"])
+    assert judge(measured(data_correct=True))["findings"] == []
+
+
 # ------------------------------------------------------------------------------------------ categories
 
 

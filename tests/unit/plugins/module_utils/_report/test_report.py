@@ -113,6 +113,14 @@ def test_many_nodes_with_one_story_are_told_once():
     assert "gpu-r0-n[00-07] (8 nodes)" in text
 
 
+def test_a_great_many_failures_stay_readable_and_name_every_node():
+    text = check(report([float(number) for number in range(300)]))
+    assert len(text.splitlines()) < 350
+    assert "260 more groups did not pass" in text
+    assert "275 more nodes, ThresholdViolation" in text
+    assert "gpu-r0-n[100-299], gpu-r0-n[25-99]" in text
+
+
 def test_excluded_nodes_and_failed_cleanup_are_said():
     text = check(report([484.5], excluded={"a1": "Cordoned", "a2": "Cordoned"}, cleanup={"proven": False, "left": ["Job default/x"]}))
     assert "CLUSTER READINESS: INCOMPLETE" in text
