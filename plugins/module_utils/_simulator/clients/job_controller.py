@@ -45,56 +45,56 @@ class JobController:
     """Run with C(await start()). C(time_scale) shortens the back-off between failed pods; deadlines and TTLs are real time."""
 
     def __init__(self, api: Api, jobs: Informer, pods: Informer, time_scale: float = 1.0) -> None:
-        self._api = api
-        self._jobs = jobs
-        self._pods = pods
+        self.api = api
+        self.jobs = jobs
+        self.pods = pods
         self._time_scale = time_scale
-        self._events = EventRecorder(api, "job-controller")
-        self._queue = WorkQueue(self._work, workers=8)
-        self._pods_of: dict[str, dict[str, Object]] = collections.defaultdict(dict)
-        self._streaks: dict[str, _Streak] = collections.defaultdict(_Streak)
+        self.events = EventRecorder(api, "job-controller")
+        self.queue = WorkQueue(self._work, workers=8)
+        self.pods_of: dict[str, dict[str, Object]] = collections.defaultdict(dict)
+        self.streaks: dict[str, _Streak] = collections.defaultdict(_Streak)
         jobs.on_change(self._job_changed)
         pods.on_change(self._pod_changed)
 
     async def start(self) -> None:
-        self._events.start()
-        self._queue.start()
+        self.events.start()
+        self.queue.start()
 
     async def stop(self) -> None:
-        await self._queue.stop()
-        await self._events.stop()
+        await self.queue.stop()
+        await self.events.stop()
 
     # -- what happens in the cluster
 
     def _job_changed(self, kind: str, job: Object, _old: t.Optional[Object]) -> None:
         if kind == "DELETED":
             uid = job["metadata"]["uid"]
-            self._streaks.pop(uid, None)
-            for pod in self._pods_of.get(uid, {}).values():
-                self._queue.add(("orphan", *key_of(pod)))
+            self.streaks.pop(uid, None)
+            for pod in self.pods_of.get(uid, {}).values():
+                self.queue.add(("orphan", *key_of(pod)))
         else:
-            self._queue.add(("job", *key_of(job)))
+            self.queue.add(("job", *key_of(job)))
 
     def _pod_changed(self, kind: str, pod: Object, _old: t.Optional[Object]) -> None:
         owner = _owner_of(pod)
         if owner is None:
             if rules.has_finalizer(pod):
-                self._queue.add_after(("orphan", *key_of(pod)), _ORPHAN_CHECK_S)
+                self.queue.add_after(("orphan", *key_of(pod)), _ORPHAN_CHECK_S)
             return
-        siblings = self._pods_of[owner["uid"]]
+        siblings = self.pods_of[owner["uid"]]
         if kind == "DELETED":
             siblings.pop(pod["metadata"]["uid"], None)
             if not siblings:
-                del self._pods_of[owner["uid"]]
+                del self.pods_of[owner["uid"]]
         else:
             siblings[pod["metadata"]["uid"]] = pod
         namespace = pod["metadata"]["namespace"]
-        job = self._jobs.items.get((namespace, owner["name"]))
+        job = self.jobs.items.get((namespace, owner["name"]))
         if job is not None and job["metadata"]["uid"] == owner["uid"]:
             # Pods change in swarms: look at the Job once for many of them.
-            self._queue.add_after(("job", namespace, owner["name"]), _BATCH_S + _BATCH_PER_POD_S * len(siblings))
+            self.queue.add_after(("job", namespace, owner["name"]), _BATCH_S + _BATCH_PER_POD_S * len(siblings))
         elif kind != "DELETED" and rules.has_finalizer(pod):
-            self._queue.add_after(("orphan", *key_of(pod)), _ORPHAN_CHECK_S)
+            self.queue.add_after(("orphan", *key_of(pod)), _ORPHAN_CHECK_S)
 
     async def _work(self, key: tuple[str, str, str]) -> None:
         what, namespace, name = key
@@ -105,25 +105,25 @@ class JobController:
 
     async def _release_orphan(self, namespace: str, name: str) -> None:
         """Removes the finalizer of a pod whose Job is gone: nobody will count it any more."""
-        pod = self._pods.items.get((namespace, name))
+        pod = self.pods.items.get((namespace, name))
         if pod is None or not rules.has_finalizer(pod):
             return
         owner = _owner_of(pod)
-        job = self._jobs.items.get((namespace, owner["name"])) if owner else None
+        job = self.jobs.items.get((namespace, owner["name"])) if owner else None
         if owner is None or job is None or job["metadata"]["uid"] != owner["uid"]:
-            await self._remove_finalizer(pod)
+            await self.remove_finalizer(pod)
 
     # -- one look at a Job
 
     async def _sync(self, namespace: str, name: str) -> None:
-        job = self._jobs.items.get((namespace, name))
+        job = self.jobs.items.get((namespace, name))
         if job is None or job["spec"].get("managedBy", MANAGER) != MANAGER:
             return
-        pods = list(self._pods_of.get(job["metadata"]["uid"], {}).values())
+        pods = list(self.pods_of.get(job["metadata"]["uid"], {}).values())
         if job["metadata"].get("deletionTimestamp"):
-            await gather_bounded(self._remove_finalizer(pod) for pod in pods if rules.has_finalizer(pod))
+            await gather_bounded(self.remove_finalizer(pod) for pod in pods if rules.has_finalizer(pod))
         elif rules.finished(job):
-            await gather_bounded(self._remove_finalizer(pod) for pod in pods if rules.has_finalizer(pod))
+            await gather_bounded(self.remove_finalizer(pod) for pod in pods if rules.has_finalizer(pod))
             await self._expire(job)
         else:
             await _Sync(self, job, pods).run()
@@ -134,17 +134,17 @@ class JobController:
             return
         left = ttl - (_now() - parse_time(end["lastTransitionTime"])).total_seconds()
         if left > 0:
-            self._queue.add_after(("job", *key_of(job)), left)
+            self.queue.add_after(("job", *key_of(job)), left)
             return
         path = resource_path("batch/v1/jobs", *key_of(job))
-        await _ignore_missing(self._api.delete(path, uid=job["metadata"]["uid"], propagation="Background"))
+        await _ignore_missing(self.api.delete(path, uid=job["metadata"]["uid"], propagation="Background"))
 
-    async def _remove_finalizer(self, pod: Object) -> None:
+    async def remove_finalizer(self, pod: Object) -> None:
         rest = [name for name in pod["metadata"].get("finalizers") or [] if name != rules.FINALIZER]
         patch = {"metadata": {"uid": pod["metadata"]["uid"], "finalizers": rest or None}}
-        changed = await _ignore_missing(self._api.patch(resource_path("pods", *key_of(pod)), patch, "merge"))
+        changed = await _ignore_missing(self.api.patch(resource_path("pods", *key_of(pod)), patch, "merge"))
         if changed and not pod["metadata"].get("deletionTimestamp"):
-            self._pods.learn(changed)
+            self.pods.learn(changed)
 
     def backoff_s(self, failures: int) -> float:
         return min(_BACKOFF_S * 2 ** min(failures - 1, 20), _BACKOFF_MAX_S) / self._time_scale if failures > 0 else 0.0
@@ -155,13 +155,14 @@ class _Sync:
 
     def __init__(self, owner: JobController, job: Object, pods: list[Object]) -> None:
         self._owner = owner
-        self._api = owner._api
+        self._api = owner.api
         self._job = job
         self._pods = pods
         self._key = ("job", *key_of(job))
         self._status: Object = copy.deepcopy(job.get("status") or {})
         uncounted = self._status.get("uncountedTerminatedPods") or {}
         self._uncounted: dict[str, list[str]] = {kind: list(uncounted.get(kind) or []) for kind in ("succeeded", "failed")}
+        self._taken: set[str] = set()  # pods whose end is noted: only they may lose the finalizer
         self._create_error: t.Optional[ApiError] = None
 
     async def run(self) -> None:
@@ -196,16 +197,18 @@ class _Sync:
 
     def _take_in_finished_pods(self) -> bool:
         """Notes pods that have ended since the last look; True if there are any."""
-        known = {uid for uids in self._uncounted.values() for uid in uids}
-        streak = self._owner._streaks[self._job["metadata"]["uid"]]
+        self._taken = {uid for uids in self._uncounted.values() for uid in uids}
+        streak = self._owner.streaks[self._job["metadata"]["uid"]]
         new = False
-        ended = [pod for pod in self._pods if rules.has_finalizer(pod) and pod["metadata"]["uid"] not in known]
+        ended = [pod for pod in self._pods if rules.has_finalizer(pod) and pod["metadata"]["uid"] not in self._taken]
         for pod in sorted(ended, key=_finish_time):
             if rules.phase(pod) == "Succeeded":
+                self._taken.add(pod["metadata"]["uid"])
                 self._uncounted["succeeded"].append(pod["metadata"]["uid"])
                 streak.failures, new = 0, True
             elif rules.has_failed(self._job, pod):
                 new = True
+                self._taken.add(pod["metadata"]["uid"])
                 if rules.failure_action(self._job, pod)[0] != "Ignore":
                     self._uncounted["failed"].append(pod["metadata"]["uid"])
                     streak.failures += 1
@@ -214,7 +217,7 @@ class _Sync:
 
     def _count(self) -> None:
         """Counters from the pods as they are known now; pods without finalizer leave the uncounted."""
-        self._pods = list(self._owner._pods_of.get(self._job["metadata"]["uid"], {}).values())
+        self._pods = list(self._owner.pods_of.get(self._job["metadata"]["uid"], {}).values())
         held = {pod["metadata"]["uid"] for pod in self._pods if rules.has_finalizer(pod)}
         for kind in ("succeeded", "failed"):
             done = [uid for uid in self._uncounted[kind] if uid not in held]
@@ -233,8 +236,8 @@ class _Sync:
                 self._status["failedIndexes"] = rules.format_indexes(indexes.failed)
 
     async def _release_counted(self) -> None:
-        over = [pod for pod in self._pods if rules.has_finalizer(pod) and (rules.is_terminal(pod) or rules.has_failed(self._job, pod))]
-        await gather_bounded(self._owner._remove_finalizer(pod) for pod in over)
+        over = [pod for pod in self._pods if rules.has_finalizer(pod) and pod["metadata"]["uid"] in self._taken]
+        await gather_bounded(self._owner.remove_finalizer(pod) for pod in over)
 
     def _may_finish(self) -> bool:
         return not any(self._uncounted.values()) and not any(not rules.is_terminal(pod) for pod in self._pods)
@@ -264,7 +267,7 @@ class _Sync:
     def _wake_at_deadline(self, seen: Object) -> None:
         left = rules.deadline_left(seen, _now())
         if left is not None:
-            self._owner._queue.add_after(("job", *key_of(self._job)), max(left, 0) + 0.05)
+            self._owner.queue.add_after(("job", *key_of(self._job)), max(left, 0) + 0.05)
 
     def _set_condition(self, kind: str, reason: str, message: str, value: str = "True") -> None:
         rows: list[Object] = self._status.setdefault("conditions", [])
@@ -283,7 +286,7 @@ class _Sync:
         plan = rules.staff(seen, self._pods, succeeded, self._backoff_left)
         await self._delete_pods(plan.delete)
         if plan.wait_s is not None:
-            self._owner._queue.add_after(self._key, plan.wait_s)
+            self._owner.queue.add_after(self._key, plan.wait_s)
         if not plan.create:
             return
         # One pod first: a Job whose pods are refused must not have each of them refused.
@@ -294,7 +297,7 @@ class _Sync:
     def _backoff_left(self, index: int) -> float:
         """Seconds to wait before a pod is created for an index, or with -1 for the Job as a whole."""
         if index < 0:
-            streak = self._owner._streaks[self._job["metadata"]["uid"]]
+            streak = self._owner.streaks[self._job["metadata"]["uid"]]
             failures, last = streak.failures, streak.last_failure
         else:
             failed = [pod for pod in self._pods if rules.index_of(pod) == index and rules.has_failed(self._job, pod)]
@@ -312,7 +315,7 @@ class _Sync:
                 self._event("Warning", "FailedCreate", f"Error creating: {exc.message}")
             self._create_error = exc
             return
-        self._owner._pods.learn(pod)
+        self._owner.pods.learn(pod)
         self._event("Normal", "SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
 
     async def _delete_pods(self, pods: list[Object]) -> None:
@@ -326,7 +329,7 @@ class _Sync:
     # -- writes
 
     def _event(self, kind: str, reason: str, message: str) -> None:
-        self._owner._events.record(self._job, kind, reason, message)
+        self._owner.events.record(self._job, kind, reason, message)
 
     async def _write(self) -> None:
         for counter in ("active", "succeeded", "failed"):  # the API leaves these out when they are 0
@@ -343,7 +346,7 @@ class _Sync:
         changed = await _ignore_missing(self._api.patch(resource_path("batch/v1/jobs", *key_of(self._job), "status"), body, "merge"))
         if changed is not None:
             self._job = changed
-            self._owner._jobs.learn(changed)
+            self._owner.jobs.learn(changed)
 
 
 def pod_for(job: Object, wanted: rules.Wanted) -> Object:

@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 _CRASH_BACKOFF_S, _CRASH_BACKOFF_MAX_S = 10.0, 300.0
 _RETRY_S = 10.0
 _LEAST_PAUSE_S = 0.05
+_LEAST_RETRY_S = 1.0  # each retry writes events
 _NOTHING_TO_WAIT_S = 0.002
 _GATHER_S = 0.01
 _KILLED, _LOST = 143, 137
@@ -294,7 +295,7 @@ class PodWorker:
                 return True
             await self._show_problem(container, problem, attempt)
             attempt += 1
-            pause = max(min(_RETRY_S * 2 ** min(attempt, 5), 300.0) / self._scale, 0.2)
+            pause = max(min(_RETRY_S * 2 ** min(attempt, 5), 300.0) / self._scale, _LEAST_RETRY_S)
             if problem.lasts_s is not None:
                 pause = min(pause, max(problem.lasts_s / self._scale, _LEAST_PAUSE_S))
             await self._wait(pause)

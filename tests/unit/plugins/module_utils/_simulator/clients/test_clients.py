@@ -398,6 +398,7 @@ def test_deadlines_of_jobs_and_pods(tmp_path):
         await cluster.create("pods", a_pod("p", activeDeadlineSeconds=1))
         job = await cluster.finished_job("j")
         assert conditions(job)[-1] == ("Failed", "DeadlineExceeded")
+        assert job["status"]["failed"] == 1
         pod = await cluster.pod_with("p", phase_is("Failed"))
         assert pod["status"]["reason"] == "DeadlineExceeded"
 
