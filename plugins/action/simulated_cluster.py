@@ -43,7 +43,7 @@ class ActionModule(ActionBase):
                 return {**result, **self._stopped(launcher)}
             return {**result, **self._started(launcher, self._definition(args["definition"], task_vars or {}), args["timeout_s"])}
         except ReadinessError as error:
-            raise AnsibleActionFail(error.render(), result={"error": error.as_dict()}) from error
+            raise AnsibleActionFail(error.render(), result={"error": error.as_dict()}) from None
 
     def _started(self, launcher: Launcher, definition: t.Any, timeout_s: float) -> dict[str, t.Any]:
         if self._task.check_mode:
@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
         """Data as it is; a path made absolute; the bare name of a built-in definition becomes its path."""
         if not isinstance(value, str):
             return value
-        built_in = _COLLECTION / "inventories" / "simulated" / "definitions" / f"{value}.yml"
+        built_in = _COLLECTION / "catalog" / "simulations" / f"{value}.yml"
         if os.sep not in value and built_in.exists():
             return str(built_in)
         if os.path.exists(value):

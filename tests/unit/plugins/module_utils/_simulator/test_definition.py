@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["healthy", "planted_faults"])
 def test_the_built_in_definitions_are_valid_and_fit_the_schema(name: str) -> None:
-    path = ROOT / "inventories" / "simulated" / "definitions" / f"{name}.yml"
+    path = ROOT / "catalog" / "simulations" / f"{name}.yml"
     definition.load(path)
     jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), definition.json_schema())
 
