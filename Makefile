@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV := .venv/bin
-DEFINITIONS := inventories/simulated/definitions
+DEFINITIONS := catalog/simulations
 SIMULATION ?= $(DEFINITIONS)/healthy.yml
 ARGS ?=
 export PATH := $(CURDIR)/.venv/bin:$(PATH)

@@ -92,5 +92,6 @@ def _announcement(plan: dict[str, t.Any], path: str) -> list[str]:
     for category in plan["categories"]:
         criteria = [*category["criteria"], *[f"{key}: {value}" for key, value in category["thresholds"].items()]]
         limit = "; ".join(criteria) if criteria else "no criterion"
-        lines.append(f"  {category['title']}: {len(category['groups'])} groups, {limit}")
+        count = len(category["groups"])
+        lines.append(f"  {category['title']}: {count} group{'' if count == 1 else 's'}, {limit}")
     return lines

@@ -18,11 +18,14 @@ Node = dict[str, t.Any]
 Grouping = tuple[list[dict[str, t.Any]], list[dict[str, str]]]
 
 # Preference for the rack when no topology key was given: NVLink partition first, since it is the fastest shared part.
+CLIQUE_LABEL = "nvidia.com/gpu.clique"
 DOMAIN_ORDER = ("clique", "rack", "block")
 
 
 def domain_of(node: Node, topology_key: t.Optional[str], kind: t.Optional[str]) -> t.Optional[str]:
     """The topology domain of a node: the label the user named, else the domain kind chosen for the whole set."""
+    if topology_key == CLIQUE_LABEL:
+        return node["domains"].get("clique")  # without the ids by which a driver says that there is no clique
     if topology_key is not None:
         return node.get("labels", {}).get(topology_key) or (node["name"] if topology_key == "kubernetes.io/hostname" else None)
     return node["domains"].get(kind) if kind else None

@@ -233,15 +233,13 @@ def conclusions(record: Record, judged: t.Optional[t.Mapping[str, t.Any]] = None
     found: list[dict[str, t.Any]] = []
     named: set[str] = set()
     for suspect in conclusion["suspects"]:
-        for node in suspect["nodes"] if suspect["component"] == "node" else [None]:
-            verdict = "suspect" if suspect["class"] in ("unresolved", "irreproducible") else "failed"
-            found.append({"node": node, "verdict": verdict, **_told(suspect)})
-            if node:
-                named.add(node)
-        if suspect["component"] != "node" and suspect["class"] in ("unresolved", "irreproducible"):
-            for node in suspect["nodes"]:
-                found.append({"node": node, "verdict": "suspect", **_told(suspect)})
-                named.add(node)
+        open_question = suspect["class"] in ("unresolved", "irreproducible")
+        if suspect["component"]["kind"] == "node" or open_question:
+            verdict = "suspect" if open_question else "failed"
+            found += [{"node": node, "verdict": verdict, **_told(suspect)} for node in suspect["nodes"]]
+            named.update(suspect["nodes"])
+        else:
+            found.append({"node": None, "verdict": "failed", **_told(suspect)})
     for node in [*conclusion["cleared"], *conclusion.get("acquitted", [])]:
         if node not in named:
             message = "cleared by isolation: it took part in tests that passed"

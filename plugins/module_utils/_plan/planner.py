@@ -24,7 +24,7 @@ DEFAULT_SSH_PORT = 2222
 GPU_RESOURCE = "nvidia.com/gpu"
 # Both clocks of an attempt and the time to read its logs fit into the Job's own deadline, which only backs them.
 DEADLINE_MARGIN_S = 300
-TRANSPORTS = ("ib", "roce", "rdma", "efa", "mnnvl", "nvlink", "tcp", "any")
+TRANSPORTS = ("ib", "roce", "rdma", "efa", "mnnvl", "nvlink", "tcpxo", "tcp", "any")
 
 
 def make_plan(

@@ -117,7 +117,7 @@ def _launcher_ended(attempt: Attempt) -> t.Optional[Decision]:
     culprit = _first_failed(attempt)
     if code in KILLED and culprit and culprit is not launcher:
         return _failed_pod(culprit)
-    return Decision("failed", _setup_reason(end), end["message"] or f"the launcher ended with exit code {code}", [], code)
+    return Decision("failed", *_setup_error(end, f"the launcher ended with exit code {code}"), [], code)
 
 
 def _node_trouble(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
@@ -169,12 +169,16 @@ def _failed_pod(pod: Facts) -> Decision:
     code = end.get("exit_code")
     if end.get("reason") == "OOMKilled":
         return Decision("failed", "OOMKilled", _out_of_memory(pod), _named(pod), code)
-    return Decision("failed", _setup_reason(end), end.get("message") or f"{pod['name']} ended with exit code {code}", _named(pod), code)
+    return Decision("failed", *_setup_error(end, f"{pod['name']} on {pod['node']} ended with exit code {code}"), _named(pod), code)
 
 
-def _setup_reason(end: t.Mapping[str, t.Any]) -> t.Optional[str]:
-    """SetupError when our own script says what the image or the pod lacks."""
-    return "SetupError" if end.get("exit_code") == SETUP_EXIT_CODE and SETUP_ERROR in (end.get("message") or "") else None
+def _setup_error(end: t.Mapping[str, t.Any], otherwise: str) -> tuple[t.Optional[str], str]:
+    """Reason and message: what our own script says the image or the pod lacks, else no reason and the given message."""
+    if end.get("exit_code") == SETUP_EXIT_CODE:
+        for line in (end.get("message") or "").splitlines():
+            if SETUP_ERROR in line:
+                return "SetupError", line[line.index(SETUP_ERROR) + len(SETUP_ERROR) :].strip()
+    return None, otherwise
 
 
 def _first_failed(attempt: Attempt) -> t.Optional[Facts]:

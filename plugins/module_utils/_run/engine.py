@@ -87,7 +87,7 @@ class Engine:
         self._broken = ""
         self._synced: set[str] = set()
         self._journal = Journal(os.path.join(batch.run_dir, "journal.jsonl"))
-        self._said_at = 0.0
+        self._said_at = time.monotonic()
 
     def _is_final(self, records: t.Sequence[t.Mapping[str, t.Any]]) -> bool:
         """Whether a group needs no further attempt. One that was cancelled was never really tried."""
@@ -132,7 +132,7 @@ class Engine:
             for attempt in list(self._live.values()):
                 self._step(attempt, now)
             self._report_progress(now)
-        self._say(f"{batch.title}: {len(batch.groups)} of {len(batch.groups)} groups done")
+        self._say(f"{batch.title}: all {len(batch.groups)} groups done")
 
     def _check_ending(self) -> None:
         if not self._alive():
@@ -240,11 +240,8 @@ class Engine:
         attempt = self._live.get(pod["job"] or "")
         if attempt is None:
             return
-        if event == "DELETED" and attempt.state == "deleting":
-            attempt.pods.pop(pod["name"], None)
-        else:
-            # A pod that vanished while we needed it keeps its last facts: they say how it ended.
-            attempt.pods[pod["name"]] = {**pod, "gone": event == "DELETED"}
+        # A pod that is gone stays in the record with its last facts: they say how it ended.
+        attempt.pods[pod["name"]] = {**pod, "gone": event == "DELETED"}
 
     def _on_job(self, event: str, job: Facts) -> None:
         attempt = self._live.get(job["name"])
@@ -517,7 +514,8 @@ def _pod_record(pod: Facts, launcher: t.Optional[Facts], log: t.Optional[tuple[s
         "phase": pod["phase"],
         "exit_code": end.get("exit_code"),
         "reason": end.get("reason") or pod["reason"] or waiting.get("reason"),
-        "message": end.get("message") or pod["message"] or waiting.get("message"),
+        # The container's own last words are its log's business (see the .termination file); here stands what the API says.
+        "message": pod["message"] or waiting.get("message"),
         "restarts": pod["restarts"],
         "log": log[0] if log else None,
         "log_complete": bool(log and log[1]),

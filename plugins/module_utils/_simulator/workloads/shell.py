@@ -17,6 +17,10 @@ from collections.abc import Callable, Sequence
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import ContainerView
 
 _SHELLS = ("sh", "bash", "dash", "ash")
+# Words that may stand before a command, commands that only talk about files, and commands that run the text they are given.
+_BEFORE_COMMAND = ("if", "elif", "while", "until", "then", "do", "else", "!", "{")
+_MENTIONS = ("[", "[[", "test", "which", "type", "hash", "ls", "stat", "file", "echo", "printf", "export", "rm", "cp", "mv", "ln", "chmod")
+_RUN_TEXT = (*_SHELLS, "eval", "su", "ssh", "srun", "xargs")
 _OPERATORS = frozenset(";&|()<>")
 _ARRAY = re.compile(r"^[ \t]*(?:local |declare -a |readonly )?(\w+)\+?=\(([^)]*)\)", re.MULTILINE)
 _ASSIGNMENT = re.compile(r"""^[ \t]*(?:export |local |readonly )?(\w+)=("[^"\n]*"|'[^'\n]*'|[^\s;&|"'()]*)[ \t]*(?=;|$)""", re.MULTILINE)
@@ -116,15 +120,18 @@ def commands_of(text: str) -> list[list[str]]:
 def find_command(text: str, is_program: Callable[[str], bool]) -> tuple[list[str], list[str]]:
     """The first simple command that has a word for which C(is_program(basename)) is true.
 
-    Returns the words before that word and the words from it on; two empty lists if there is none. Also looks into quoted words
-    (C(bash -c '…')).
+    Returns the words before that word and the words from it on; two empty lists if there is none. Also looks into the text that a
+    shell is given (C(bash -c '…')). A command that only mentions a program (C([ -x /usr/bin/mpirun ])) does not run it.
     """
     for command in commands_of(text):
+        head = next((basename(word) for word in command if word not in _BEFORE_COMMAND), "")
+        if head in _MENTIONS or (head == "command" and "-v" in command):
+            continue
         for index, word in enumerate(command):
-            if is_program(basename(word)):
+            if is_program(basename(word)) and not any(char.isspace() for char in word):
                 return command[:index], command[index:]
         for index, word in enumerate(command):
-            if any(char.isspace() for char in word):
+            if any(char.isspace() for char in word) and any(basename(earlier) in _RUN_TEXT for earlier in command[:index]):
                 before, found = find_command(word, is_program)
                 if found:
                     return [*command[:index], *before], found

@@ -58,7 +58,7 @@ def test_the_launcher_decides_although_workers_still_serve():
 
 def test_a_failing_launcher_names_no_node():
     decision = decide(attempt(pod(0, state=ended(3, message="NCCL failure")), pod(1)), 5, BOUNDS, {})
-    assert (decision.outcome, decision.exit_code, decision.nodes, decision.message) == ("failed", 3, [], "NCCL failure")
+    assert (decision.outcome, decision.exit_code, decision.nodes, decision.message) == ("failed", 3, [], "the launcher ended with exit code 3")
 
 
 def test_a_launcher_killed_because_a_worker_died_blames_the_worker():
@@ -75,7 +75,7 @@ def test_out_of_memory_names_the_node_of_the_pod_it_hit():
 
 def test_what_the_image_lacks_is_a_setup_error():
     decision = decide(attempt(pod(0, "Failed", state=ended(78, message=f"{SETUP_ERROR} no sshd"))), 5, BOUNDS, {})
-    assert decision.reason == "SetupError"
+    assert (decision.reason, decision.message) == ("SetupError", "no sshd")
 
 
 def test_a_lost_node_is_named_and_not_waited_for():

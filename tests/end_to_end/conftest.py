@@ -1,0 +1,141 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Certifications through the real playbooks, on a cluster that is told to be faulty.
+
+A scenario is written once: it gets a cluster from the fixture "cluster" and does not know which backend serves it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import typing as t
+
+import pytest
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SIMULATOR = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
+READY_S = 60
+PLAY_S = 600
+
+
+@dataclasses.dataclass
+class Result:
+    """What a play left: exit status, output, and the report if there is one."""
+
+    status: int
+    output: str
+    run_dir: t.Optional[pathlib.Path]
+    report: t.Optional[dict[str, t.Any]]
+
+    def node(self, name: str) -> dict[str, t.Any]:
+        return next(node for node in self.report["nodes"] if node["name"] == name)
+
+    def verdicts(self) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for node in self.report["nodes"]:
+            found.setdefault(node["verdict"], set()).add(node["name"])
+        return found
+
+    def reasons(self, name: str) -> set[str]:
+        return {finding["reason"] for finding in self.node(name)["findings"]}
+
+
+class Cluster:
+    """A running cluster and the means to certify it."""
+
+    def __init__(self, kubeconfig: pathlib.Path, work: pathlib.Path, audit: t.Optional[pathlib.Path]) -> None:
+        self.kubeconfig, self.work, self.audit = kubeconfig, work, audit
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "KUBECONFIG": str(self.kubeconfig),
+            "ANSIBLE_LOCALHOST_WARNING": "False",
+            "ANSIBLE_NOCOLOR": "1",
+            "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+
+    def command(self, playbook: str, variables: t.Mapping[str, t.Any], *arguments: str) -> list[str]:
+        extra = {"runs_dir": str(self.work / "runs"), **variables}
+        inventory = str(ROOT / "inventories" / "simulated")
+        return ["ansible-playbook", "-i", inventory, f"gpu_cluster.readiness.{playbook}", "-e", json.dumps(extra), *arguments]
+
+    def play(self, playbook: str = "certify", variables: t.Optional[t.Mapping[str, t.Any]] = None, *arguments: str) -> Result:
+        command = self.command(playbook, variables or {}, *arguments)
+        done = subprocess.run(
+            command,
+            cwd=self.work,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PLAY_S,
+            check=False,
+        )
+        return self.result(done.returncode, done.stdout)
+
+    def result(self, status: int, output: str) -> Result:
+        latest = self.work / "runs" / "latest"
+        run_dir = latest.resolve() if latest.exists() else None
+        path = run_dir / "report.json" if run_dir else None
+        report = json.loads(path.read_text()) if path and path.exists() else None
+        return Result(status, output, run_dir, report)
+
+    def certify(self, *categories: tuple[str, t.Sequence[str]], **spec: t.Any) -> Result:
+        """Certifies with (test scale, criteria) categories of all-reduce; keyword arguments are keys of the certification."""
+        certification = {
+            "categories": [
+                {"test": "communication/nccl-all-reduce", "test_scale": scale, "criteria": list(criteria)} for scale, criteria in categories
+            ],
+            **spec,
+        }
+        return self.play("certify", {"certification": certification})
+
+    def kubectl(self, *arguments: str) -> str:
+        return subprocess.run(
+            ["kubectl", *arguments], env=self.environment(), capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    def objects_of_ours(self) -> list[str]:
+        """Every object in the cluster that carries our label, as kubectl sees it."""
+        shown = self.kubectl(
+            "get", "jobs,pods,configmaps,secrets,services", "-A", "-l", "app.kubernetes.io/managed-by=gpu-cluster-readiness", "-o", "name"
+        )
+        return shown.split()
+
+
+@pytest.fixture
+def start_cluster(tmp_path: pathlib.Path) -> t.Iterator[t.Callable[..., Cluster]]:
+    """start_cluster(racks=…, faults=[…]) → Cluster. Everything that was started is stopped at the end."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(**definition: t.Any) -> Cluster:
+        number = len(started)
+        work = tmp_path / f"cluster{number}"
+        work.mkdir()
+        path = work / "definition.yml"
+        path.write_text(yaml.safe_dump({"seed": 7, "racks": 2, "nodes_per_rack": 4, "time_scale": 3600, **definition}))
+        kubeconfig, log, audit = work / "kubeconfig", work / "simulator.log", work / "audit.jsonl"
+        command = [sys.executable, "-m", SIMULATOR, "--definition", str(path), "--kubeconfig", str(kubeconfig), "--audit", str(audit)]
+        with log.open("w") as handle:
+            process = subprocess.Popen(command, cwd=work, stdout=handle, stderr=subprocess.STDOUT, text=True)
+        started.append(process)
+        deadline = time.monotonic() + READY_S
+        while "KUBECONFIG=" not in log.read_text():
+            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.1)
+        return Cluster(kubeconfig, work, audit)
+
+    yield start
+    for process in started:
+        process.send_signal(signal.SIGTERM)
+    for process in started:
+        process.wait(timeout=30)

@@ -1,0 +1,46 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""A play that is ended midway leaves nothing in the cluster, whatever ended it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+CERTIFICATION = {
+    "categories": [{"test": "communication/nccl-all-reduce", "test_scale": "intra-node", "criteria": ["measured.bus_bandwidth >= 400"]}],
+    "bounds": {"max_concurrent": 2},
+}
+WAIT_S = 60
+
+
+def until(condition, why):
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, why
+        time.sleep(0.3)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
+def test_killing_the_play_leaves_nothing(start_cluster, number):
+    cluster = start_cluster(time_scale=5)  # slow enough to be interrupted
+    command = cluster.command("certify", {"certification": CERTIFICATION})
+    with (cluster.work / "play.log").open("w") as log:
+        play = subprocess.Popen(command, cwd=cluster.work, env=cluster.environment(), stdout=log, stderr=subprocess.STDOUT)
+    try:
+        until(lambda: any(name.startswith("pod/") for name in cluster.objects_of_ours()), "the workloads never started")
+        os.kill(play.pid, number)
+        play.wait(timeout=WAIT_S)
+    finally:
+        if play.poll() is None:
+            play.kill()
+    until(lambda: cluster.objects_of_ours() == [], "objects were left behind")
+    assert play.returncode != 0
+    run = next(path for path in (cluster.work / "runs").iterdir() if path.is_dir() and not path.is_symlink())
+    entries = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    assert entries[-1]["event"] == "batch_end" and entries[-1]["cleanup"]["proven"]
