@@ -294,8 +294,13 @@ def _members(group: t.Mapping[str, t.Any], findings: list[Finding], verdict: str
             members[node] = {"verdict": "suspect", "findings": own} if node in named_only else _absolved(findings, named_only, failing)
         else:
             accusing = reason_of(failing[0]["reason"]).effect != "untested"
-            members[node] = {"verdict": "suspect" if accusing else "untested", "findings": own or list(findings)}
+            members[node] = {"verdict": "suspect" if accusing else "untested", "findings": own or _of_others(findings)}
     return members
+
+
+def _of_others(findings: list[Finding]) -> list[Finding]:
+    """What others' findings are for a member none of them names: what its group ended with."""
+    return [{**item, "message": f"{item['node']}: {item['message']}"} for item in findings]
 
 
 def _absolved(findings: list[Finding], culprits: set[str], failing: list[Finding]) -> dict[str, t.Any]:
@@ -347,8 +352,9 @@ def judge_category(
 def apply_isolation(judged: t.Mapping[str, t.Any], conclusions: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
     """The category after isolation: its conclusions replace what membership in a failed group said of a node.
 
-    conclusions: [{node, verdict: failed|passed|suspect, reason, message, evidence[], hint?}]. A conclusion without
-    a node (a pair, a boundary, an intermittent fault) is a finding of the category and clears nobody.
+    conclusions: [{node, verdict: failed|passed|suspect, reason, message, evidence[], hint?, nodes?}]. A conclusion without
+    a node (a pair, a boundary, an intermittent fault) is a finding of the category and of the C(nodes) it touches; it
+    clears and convicts nobody.
     Nodes convicted by their own hardware evidence stay failed.
     """
     members = {name: dict(member) for name, member in judged["members"].items()}
@@ -368,6 +374,9 @@ def apply_isolation(judged: t.Mapping[str, t.Any], conclusions: t.Iterable[t.Map
         if node in members and not _condemned(members[node]):
             own = [made, *([] if note else members[node]["findings"])]
             members[node] = {"verdict": item.get("verdict"), "findings": own, "isolated": True}
+        for touched in item.get("nodes") or [] if node is None else []:
+            if touched in members:
+                members[touched] = {**members[touched], "findings": [made, *members[touched]["findings"]]}
     result = {**judged, "isolation": {"findings": told}}
     return _conclude_category(result, members)
 
@@ -537,8 +546,11 @@ def _node_finding(item: Finding) -> Finding:
 
 
 def _was_tested(name: str, categories: t.Sequence[t.Mapping[str, t.Any]]) -> bool:
-    """Whether a complete measurement of a group it was in exists, or a test brought it down."""
+    """Whether a complete measurement of a group it was in exists, a test brought it down, or isolation tested it."""
     for category in categories:
+        own = category["members"].get(name) or {}
+        if own.get("isolated") and own["verdict"] != "untested":
+            return True
         for group in category["groups"]:
             member = group["members"].get(name)
             if member and (group["measured"] or member["verdict"] in ("failed", "suspect")):

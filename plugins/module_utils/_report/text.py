@@ -86,8 +86,22 @@ def _category(category: Row) -> list[str]:
         lines.append("  no criteria: only what the test itself says was judged")
     lines += _table(category["groups"])
     lines += _untested(category["untested"])
-    for item in (category.get("isolation") or {}).get("findings", []):
-        lines += _wrap(f"isolation  {item['reason']}{_on(item.get('node'))}: {item['message']}", "  ", "             ")
+    lines += _isolation((category.get("isolation") or {}).get("findings", []))
+    return lines
+
+
+def _isolation(findings: t.Sequence[Row]) -> list[str]:
+    """What isolation found, and whom it cleared."""
+    lines = []
+    for item in findings:
+        if not item["note"]:
+            lines += _wrap(f"isolation  {item['reason']}{_on(item.get('node'))}: {item['message']}", "  ", "             ")
+    by_message: dict[str, list[str]] = {}
+    for item in findings:
+        if item["note"]:
+            by_message.setdefault(str(item["message"]), []).append(str(item.get("node") or ""))
+    for message, names in by_message.items():
+        lines += _wrap(f"isolation  {compress(filter(None, names))}: {message}", "  ", "             ")
     return lines
 
 
@@ -213,15 +227,21 @@ def _node_block(names: list[str], findings: t.Sequence[Row]) -> list[str]:
     count = f" ({len(names)} nodes)" if len(names) > 1 else ""
     lines = _wrap(f"{compress(names)}{count}", "  ", "    ")
     hints: list[str] = []
-    for item in findings[:FINDINGS_SHOWN]:
+    # Of a node at fault, that it was left out of later tests is one line; of an untested node it is the story.
+    at_fault = any(item["reason"] != "Untested" and not item["note"] for item in findings)
+    left_out = [item for item in findings if at_fault and item["reason"] == "Untested"]
+    told = [item for item in findings if item not in left_out]
+    for item in told[:FINDINGS_SHOWN]:
         where = " / ".join(str(part) for part in (item["category"], item["group"]) if part)
         lines += _wrap(f"{item['reason']}{f' in {where}' if where else ''}: {item['message']}", "    ", "      ")
         evidence = [line for line in item["evidence"] if line and line not in item["message"]]
         for line in evidence[:EVIDENCE_SHOWN]:
             lines += _wrap(f"evidence: {line}", "      ", "        ", 2)
-        hints += [item["hint"]] if item.get("hint") and item["hint"] not in hints else []
-    if len(findings) > FINDINGS_SHOWN:
-        lines.append(f"    {len(findings) - FINDINGS_SHOWN} more findings are in report.json")
+        hints += [item["hint"]] if item.get("hint") and item["hint"] not in hints and not item["note"] else []
+    if len(told) > FINDINGS_SHOWN:
+        lines.append(f"    {len(told) - FINDINGS_SHOWN} more findings are in report.json")
+    if left_out:
+        lines += _wrap(f"left out of {', '.join(sorted({str(item['category']) for item in left_out}))}", "    ", "      ")
     for hint in hints[:2]:
         lines += _wrap(f"do: {hint}", "      ", "          ")
     return lines

@@ -263,6 +263,33 @@ def test_isolation_convicts_and_clears():
     assert judged["members"]["n1a"]["verdict"] == "suspect", "the input must not change"
 
 
+def test_a_fault_between_nodes_is_told_of_the_nodes_it_touches():
+    path = {
+        "node": None,
+        "nodes": ["n0a", "elsewhere"],
+        "verdict": "failed",
+        "reason": "ThresholdViolation",
+        "message": "the NIC path of n0a",
+    }
+    after = verdict.apply_isolation(judged_category([300.0]), [path])
+    assert after["members"]["n0a"]["verdict"] == "suspect"
+    assert after["members"]["n0a"]["findings"][0]["message"] == "the NIC path of n0a"
+    assert "elsewhere" not in after["members"]
+
+
+def test_nodes_that_isolation_tested_count_as_tested():
+    members = {"n1": {"verdict": "passed", "findings": [], "isolated": True}, "n2": {"verdict": "untested", "findings": []}}
+    search = {"id": "c1", "test": "t", "test_scale": "diagnose", "verdict": "incomplete", "groups": [], "members": members}
+    assert verdict.roll_up(snapshot("n1", "n2"), [search])["coverage"]["tested"] == 1
+
+
+def test_a_member_no_finding_names_hears_whom_they_name():
+    found = [{"reason": "TransportFallback", "host": "n2", "entity": None, "message": "no RDMA device is visible", "evidence": []}]
+    judged = judge(measured(state="wrong_transport", findings=found))
+    assert members(judged) == {"n1": "suspect", "n2": "suspect"}
+    assert judged["members"]["n1"]["findings"][0]["message"] == "n2: no RDMA device is visible"
+
+
 def test_isolation_never_clears_a_category_that_failed():
     judged = judged_category([300.0])
     after = verdict.apply_isolation(judged, [{"node": node, "verdict": "passed", "message": "fast alone"} for node in ("n0a", "n0b")])
