@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+import traceback
 import typing as t
 
 from ansible.plugins.action import ActionBase
@@ -39,6 +40,12 @@ class ReadinessAction(ActionBase):
             result.update(self.act(to_plain(arguments), task_vars or {}))
         except ReadinessError as error:
             result.update(failed=True, msg=error.render(), error=error.as_dict())
+        except Exception as error:  # a defect of ours: told in one line, with what a report of it needs
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{os.path.basename(where.filename)}:{where.lineno}"
+            Display().vvv(traceback.format_exc())
+            text = f"internal error at {place}: {type(error).__name__}: {error}. This is a defect of the collection; -vvv shows its trace"
+            result.update(failed=True, msg=text, error={"message": text, "place": place, "hint": "Please report it"})
         return result
 
     def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:

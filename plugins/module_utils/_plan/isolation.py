@@ -110,7 +110,7 @@ def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]
             action = "Drain the node and watch its error counters: it fails now and then."
         suspects.append(
             {
-                "component": "node",
+                "component": {"kind": "node", "name": name},
                 "nodes": [name],
                 "class": kind,
                 "confidence": confidence,
