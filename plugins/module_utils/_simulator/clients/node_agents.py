@@ -280,9 +280,8 @@ class NodeAgents:
         await self.api.patch(resource_path("nodes", name=agent.name, subresource="status"), patch)
         for worker in list(agent.workers):
             self._forget(worker)
-            pod = self._pods.items.get(key_of(worker.pod))
-            if pod is not None:
-                self._adopt(agent, pod)
+        for pod in [pod for pod in self._pods.items.values() if pod["spec"].get("nodeName") == agent.name]:
+            self._pod_changed("MODIFIED", pod, None)  # also those which were bound or deleted meanwhile
 
     # -- pods
 

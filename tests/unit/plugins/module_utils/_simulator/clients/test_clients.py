@@ -253,6 +253,52 @@ def test_pods_that_avoid_each_other_share_no_node(tmp_path):
     in_cluster(tmp_path, Model(nodes=3, workload=serves), scenario)
 
 
+def test_spread_and_affinity_follow_the_topology(tmp_path):
+    """Two domains of two nodes: spread pods take both domains evenly; a pod that wants company goes to its friend's domain."""
+
+    async def scenario(cluster):
+        for number in range(4):
+            await cluster.api.patch(f"/api/v1/nodes/n{number}", {"metadata": {"labels": {"domain": f"d{number // 2}"}}})
+        await asyncio.sleep(0.3)
+        selector = {"matchLabels": {"batch.kubernetes.io/job-name": "spread"}}
+        rule = {"maxSkew": 1, "topologyKey": "domain", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+        await cluster.create(JOBS, a_job("spread", 2, pod_spec(gpus=1, topologySpreadConstraints=[rule])))
+        term = {"labelSelector": {"matchLabels": {"batch.kubernetes.io/job-name": "friend"}}, "topologyKey": "domain"}
+        await cluster.create(JOBS, a_job("friend", 1, pod_spec(gpus=1, nodeSelector={"domain": "d1"})))
+        together = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+        await cluster.create(JOBS, a_job("company", 1, pod_spec(gpus=1, affinity=together)))
+
+        async def all_placed():
+            pods = await cluster.pods()
+            return {pod["metadata"]["name"].rsplit("-", 1)[0]: pod["spec"].get("nodeName") for pod in pods} if len(pods) == 4 else None
+
+        async def settled():
+            found = await all_placed()
+            return found if found and all(found.values()) else None
+
+        found = await cluster.until(settled)
+        assert {found["spread-0"] in ("n0", "n1"), found["spread-1"] in ("n0", "n1")} == {True, False}
+        assert found["company-0"] in ("n2", "n3")
+
+    in_cluster(tmp_path, Model(nodes=4, workload=serves), scenario)
+
+
+def test_a_job_without_indexes_counts_its_pods(tmp_path):
+    async def scenario(cluster):
+        job = a_job("j", 3, parallelism=2)
+        del job["spec"]["completionMode"]
+        await cluster.create(JOBS, job)
+        done = await cluster.finished_job("j")
+        assert conditions(done)[-1] == ("Complete", "CompletionsReached")
+        assert done["status"]["succeeded"] == 3
+        assert "active" not in done["status"]
+        pods = await cluster.pods()
+        assert len(pods) == 3
+        assert all("hostname" not in pod["spec"] for pod in pods)
+
+    in_cluster(tmp_path, Model(), scenario)
+
+
 def test_a_lost_node(tmp_path):
     """The lease stops; the node turns Unknown and tainted; its log is unreachable; its pod is evicted, not finished."""
 
@@ -285,10 +331,14 @@ def test_a_lost_node(tmp_path):
 def test_a_node_that_comes_back_has_lost_its_pods(tmp_path):
     async def scenario(cluster):
         await cluster.create("pods", a_pod("p", affinity=pinned("n0")))
+        await asyncio.sleep(0.4)
+        await cluster.create("pods", a_pod("late", nodeName="n0", gpus=0))
+        await cluster.api.delete(resource_path("pods", "default", "late"))
         pod = await cluster.pod_with("p", phase_is("Failed"))
         assert terminated(pod)["reason"] == "ContainerStatusUnknown"
+        await cluster.until(lambda: gone(cluster, "late"))
 
-    changes = [NodeChange("n0", after_s=30.0, lost=True), NodeChange("n0", after_s=60.0, lost=False)]
+    changes = [NodeChange("n0", after_s=30.0, lost=True), NodeChange("n0", after_s=100.0, lost=False)]
     in_cluster(tmp_path, Model(workload=serves, changes=changes), scenario)
 
 
