@@ -86,8 +86,10 @@ def matches(world: World, fault: Fault, suspect: dict[str, t.Any]) -> bool:
     nodes = frozenset(int(name[1:]) for name in suspect["nodes"])
     kind = suspect["component"]["kind"]
     if kind == "node":
-        lone_domain = fault.kind == "uplink" and len(fault.nodes) == 1  # one node and its uplink are one component
-        return (fault.kind in NODE_CLASSES.values() or lone_domain) and nodes == fault.nodes
+        # One node and its uplink are one component, also when the other end of the only boundary is meant.
+        other_end = frozenset(range(world.count)) - fault.nodes
+        lone_domain = fault.kind == "uplink" and nodes in (fault.nodes, other_end)
+        return lone_domain or (fault.kind in NODE_CLASSES.values() and nodes == fault.nodes)
     if kind == "pair":
         return fault.kind == "pair" and nodes == fault.nodes
     if kind == "boundary":

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from . import boundaries, leaves, pairs
+from . import boundaries, leaves, pairs, sides
 from .engine import Steps, Trial
 from .evidence import CLEAR, CONVICT, FAIL
 from .grouping import Nodes, split
@@ -140,7 +140,7 @@ def _close(search: Search) -> Steps:
         boundaries.boundary_control(search, finding) for finding in search.findings if finding.own_boundary and not finding.controls
     ]
     results = yield from search.all_of([_prove(search, members), *side_jobs])
-    yield from _sides_instead_of_nodes(search)
+    yield from sides.reconsider_sides(search)
     verdict, proofs = results[0]
     if verdict == "pass" and _parked(search, False) and search.changes == before:
         members = _closing_set(search, swap=True)
@@ -232,37 +232,6 @@ def _classify(search: Search, finding: Finding) -> Steps:
     else:
         finding.kind_of_node = "node"
         finding.note = "the test of the node alone could not be measured, so its network path may be at fault instead"
-
-
-def _sides_instead_of_nodes(search: Search) -> Steps:
-    """Three or more accused of one domain that are good alone: if they are good together, the domain has two sides."""
-    by_unit: dict[tuple[int, str], list[Finding]] = {}
-    for node, finding in search.accused.items():
-        if finding.kind_of_node in ("nic", "nvl"):
-            by_unit.setdefault((search.unit_of[node], finding.transport), []).append(finding)
-    for (unit, transport), findings in sorted(by_unit.items(), key=lambda item: item[0]):
-        if len(findings) < 3:
-            continue
-        nodes = tuple(sorted(finding.left[0] for finding in findings))
-        couples = [nodes[at : at + 2] for at in range(0, len(nodes) - 1, 2)]
-        trials = [search.ask(couple, transport, "two accused nodes together", "two sides of a domain, not bad nodes") for couple in couples]
-        verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
-        good = tuple(node for couple, verdict in zip(couples, verdicts, strict=True) if verdict == "pass" for node in couple)
-        if not good:
-            continue
-        # A node that works with another accused one is not bad by itself.
-        if len(couples) > 1 or len(nodes) > 2:
-            verdict, _trial = yield from search.decide(
-                nodes, transport, "all accused nodes of the domain together", "one side of the domain"
-            )
-            good = nodes if verdict == "pass" else good
-        witnesses: list[Trial] = []
-        for finding in findings:
-            if finding.left[0] in good:
-                witnesses += finding.witnesses
-                search.retract(finding)
-        rest = tuple(n for n in search.units[unit].nodes if n not in good and n not in search.tainted())
-        yield from pairs.blame_or_soak(search, rest, good, transport, witnesses)
 
 
 def _unexplained(search: Search, members: Nodes, parent: Trial) -> Steps:

@@ -37,7 +37,7 @@ def make_units(domains: t.Sequence[t.Optional[str]], mnnvl: bool) -> list[Unit]:
             bare.append(node)
         else:
             labelled.setdefault(domain, []).append(node)
-    if labelled and not mnnvl and statistics.median_low(len(nodes) for nodes in labelled.values()) < 4:
+    if labelled and not mnnvl and statistics.median(len(nodes) for nodes in labelled.values()) < 4:
         labelled, bare = {}, list(range(len(domains)))
     units = [Unit(name, tuple(nodes), True) for name, nodes in sorted(labelled.items())]
     if bare:

@@ -11,6 +11,7 @@ from .evidence import CLEAR, CONVICT, FAIL
 from .grouping import DIRECT, TWO_LEVELS, Nodes, chunks
 from .search import Search
 
+SPREAD = 4
 Groups = list[tuple[Nodes, Trial]]
 
 
@@ -43,13 +44,29 @@ def narrow(search: Search, nodes: Nodes, transport: str, parent: Trial, verdict:
             yield from search.all_of(narrow(search, part, transport, trial, found) for part, trial, found in bad)
             return
         groups = [(part, trial) for part, trial, _found in bad]
-        yield from examine(search, groups, transport)
+        good = [part for part, found in zip(parts, verdicts, strict=True) if found == "pass"]
+        yield from search.all_of([examine(search, groups, transport), _references(search, good, transport)])
         only_unclear = all(found == "gray" for _part, _trial, found in bad)
         if verdict == "fail" and only_unclear and not any(not search.good(node, transport) for node in nodes):
             # No part failed, and what was unclear came out clean: the fault is between the parts.
             yield from pairs.contradiction(search, nodes, parts, transport, parent, weak=False)
         return
     yield from examine(search, groups, transport)
+
+
+def _references(search: Search, good: list[Nodes], transport: str) -> Steps:
+    """Over NVLink the good parts must work together too, or a node may look bad only to the other side of a domain.
+
+    The nodes that are not busy with suspects do this in the same wave. Over the network the closing test does it.
+    """
+    if transport != "nvl" or len(good) < 2:
+        return
+    busy = {node for trial in search.pending for node in trial.nodes}
+    idle = [[node for node in part if node not in busy] for part in good]
+    nodes = [node for part in (idle if all(idle) else good) for node in part]
+    verdict, trial = yield from search.decide(nodes, transport, "the good parts of the domain together", "two sides of the domain")
+    if verdict == "fail":
+        yield from pairs.search_pairs(search, good, transport, [trial])
 
 
 def examine(search: Search, groups: Groups, transport: str) -> Steps:
@@ -168,8 +185,10 @@ def _match(
         return abroad or _together(suspects, met, group_of) or _outside(search, suspects, transport, met, set())
     used: set[int] = set()
     result: list[tuple[int, int, bool]] = []
-    shift = turn * len(suspects) % len(references)
-    rotated = references[shift:] + references[:shift]
+    # Spread over the domain: the partners of one wave should not all come from one part.
+    spread = [node for start in range(SPREAD) for node in references[start::SPREAD]]
+    shift = turn * len(suspects) % len(spread)
+    rotated = spread[shift:] + spread[:shift]
     for node in suspects:
         free = [ref for ref in rotated if ref not in used]
         fresh = [ref for ref in free if ref not in met[node]]
