@@ -10,7 +10,7 @@ import ipaddress
 import secrets
 import typing as t
 
-from . import api_errors, quantity
+from . import api_errors, pod_security, quantity
 from .resources import Resource
 from .store import Stored
 
@@ -25,7 +25,8 @@ _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unre
 _FINISHED = ("Succeeded", "Failed")
 
 
-def _namespace(registry: Registry, resource: Resource, obj: Object) -> None:
+def _namespace(registry: Registry, resource: Resource, obj: Object) -> Object:
+    """The labels of the namespace of a new object. Raises 404 when it is missing and 403 when it is going."""
     metadata = obj["metadata"]
     space = registry.store.collection(("", "namespaces")).get("", metadata["namespace"])
     if space is None:
@@ -40,6 +41,21 @@ def _namespace(registry: Registry, resource: Resource, obj: Object) -> None:
         }
         error.details = {**(error.details or {}), "causes": [cause]}
         raise error
+    return space.obj["metadata"].get("labels") or {}
+
+
+def _security(resource: Resource, obj: Object, labels: Object, warnings: list[str]) -> None:
+    """Pod security by the labels of the namespace."""
+    spec = obj.get("spec") or {}
+    if (resource.group, resource.kind) == ("", "Pod"):
+        if problem := pod_security.problem(labels, "enforce", spec):
+            raise api_errors.forbidden("", "pods", obj["metadata"]["name"], problem)
+    elif resource.custom is None and isinstance(spec.get("template"), dict):
+        spec = spec["template"].get("spec") or {}
+    else:
+        return
+    if problem := pod_security.problem(labels, "warn", spec):
+        warnings.append(f"would {problem}")
 
 
 def _service_account(registry: Registry, obj: Object) -> None:
@@ -75,14 +91,14 @@ def _tolerate_lost_nodes(spec: Object) -> None:
             tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
 
 
-def pod_requests(spec: Object) -> dict[str, decimal.Decimal]:
-    """What a pod asks for: the sum of its containers, or the largest init container where that is more."""
+def pod_amounts(spec: Object, side: str) -> dict[str, decimal.Decimal]:
+    """The requests or limits of a pod: the sum of its containers, or the largest init container where that is more."""
     total: dict[str, decimal.Decimal] = {}
     for container in spec.get("containers") or ():
-        for name, amount in ((container.get("resources") or {}).get("requests") or {}).items():
+        for name, amount in ((container.get("resources") or {}).get(side) or {}).items():
             total[name] = total.get(name, decimal.Decimal(0)) + (quantity.parse(amount) or 0)
     for container in spec.get("initContainers") or ():
-        for name, amount in ((container.get("resources") or {}).get("requests") or {}).items():
+        for name, amount in ((container.get("resources") or {}).get(side) or {}).items():
             total[name] = max(total.get(name, decimal.Decimal(0)), quantity.parse(amount) or decimal.Decimal(0))
     return total
 
@@ -90,7 +106,9 @@ def pod_requests(spec: Object) -> dict[str, decimal.Decimal]:
 def quota_use(spec: Object) -> dict[str, decimal.Decimal]:
     """What one pod uses of a quota, by the names a quota can limit."""
     use = {"pods": decimal.Decimal(1), "count/pods": decimal.Decimal(1)}
-    for name, amount in pod_requests(spec).items():
+    for name, amount in pod_amounts(spec, "limits").items():
+        use[f"limits.{name}"] = amount
+    for name, amount in pod_amounts(spec, "requests").items():
         use[f"requests.{name}"] = amount
         if name in ("cpu", "memory", "ephemeral-storage"):
             use[name] = amount
@@ -103,6 +121,7 @@ def _quotas(registry: Registry, obj: Object) -> None:
     if not quotas:
         return
     asked = quota_use(obj["spec"])
+    _must_specify(quotas, obj)
     used = used_in(registry, namespace)
     for quota in quotas:
         hard = (quota.obj.get("spec") or {}).get("hard") or {}
@@ -117,6 +136,23 @@ def _quotas(registry: Registry, obj: Object) -> None:
             limits = {name: quantity.parse(hard[name]) or decimal.Decimal(0) for name in over}
             why = f"exceeded quota: {quota.name}, requested: {listed(asked)}, used: {listed(used)}, limited: {listed(limits)}"
             raise api_errors.forbidden("", "pods", obj["metadata"]["name"], why)
+
+
+def _must_specify(quotas: list[Stored], obj: Object) -> None:
+    """A quota of cpu or memory refuses pods with a container that does not say how much it wants."""
+    for quota in quotas:
+        for name in (quota.obj.get("spec") or {}).get("hard") or {}:
+            side, _dot, compute = name.rpartition(".")
+            if compute not in ("cpu", "memory") or side not in ("", "requests", "limits"):
+                continue
+            lacking = [
+                item["name"]
+                for item in obj["spec"]["containers"]
+                if compute not in ((item.get("resources") or {}).get(side or "requests") or {})
+            ]
+            if lacking:
+                why = f"failed quota: {quota.name}: must specify {name} for: {','.join(lacking)}"
+                raise api_errors.forbidden("", "pods", obj["metadata"]["name"], why)
 
 
 def used_in(registry: Registry, namespace: str) -> dict[str, decimal.Decimal]:
@@ -149,13 +185,14 @@ def _service(registry: Registry, obj: Object) -> None:
 _BY_KIND: dict[tuple[str, str], t.Callable[[Registry, Object], None]] = {("", "Pod"): _pod, ("", "Service"): _service}
 
 
-def admit(registry: Registry, resource: Resource, obj: Object) -> None:
+def admit(registry: Registry, resource: Resource, obj: Object, warnings: list[str]) -> None:
     """Complete or refuse a new object."""
-    if resource.namespaced:
-        _namespace(registry, resource, obj)
+    labels = _namespace(registry, resource, obj) if resource.namespaced else {}
     handler = _BY_KIND.get((resource.group, resource.kind))
     if handler:
         handler(registry, obj)
+    if labels:
+        _security(resource, obj, labels, warnings)
 
 
 def guard_delete(resource: Resource, stored: Stored) -> None:

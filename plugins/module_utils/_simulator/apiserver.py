@@ -21,7 +21,7 @@ import sys
 import typing as t
 from urllib.parse import unquote
 
-from . import api_errors, gc, openapi, pod_api, watching
+from . import api_errors, gc, openapi, pod_api, protobuf, watching
 from .admission import system_priority_classes
 from .api_errors import ApiError
 from .audit import Audit
@@ -418,10 +418,22 @@ async def _raw(request: web.BaseRequest) -> bytes:
 
 async def _body(request: web.BaseRequest, accepted: t.Sequence[str]) -> t.Any:
     content_type = request.content_type
+    if content_type == protobuf.MEDIA_TYPE:
+        return _from_protobuf(await _raw(request), accepted)
     # A body without a type is read as JSON, as the real server does.
     if "Content-Type" in request.headers and content_type not in accepted:
         raise api_errors.unsupported_media_type(content_type, accepted)
     return _parse(await _raw(request), yaml=content_type == "application/yaml")
+
+
+def _from_protobuf(raw: bytes, accepted: t.Sequence[str]) -> Object:
+    try:
+        found = protobuf.decode(raw)
+    except ValueError as error:
+        raise api_errors.bad_request(f"error decoding protobuf: {error}") from error
+    if found is None:
+        raise api_errors.unsupported_media_type(protobuf.MEDIA_TYPE, accepted)
+    return found
 
 
 def _parse(raw: bytes, *, yaml: bool) -> t.Any:
@@ -459,7 +471,9 @@ async def _delete_options(request: web.BaseRequest) -> Object:
     """DeleteOptions from the body, completed by the query."""
     how: Object = {}
     raw = await _raw(request)
-    if raw.strip():
+    if request.content_type == protobuf.MEDIA_TYPE and raw:
+        how = _from_protobuf(raw, _BODY_TYPES)
+    elif raw.strip():
         parsed = _parse(raw, yaml=request.content_type == "application/yaml")
         how = parsed if isinstance(parsed, dict) else {}
     query = request.query

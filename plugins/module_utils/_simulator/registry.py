@@ -172,7 +172,7 @@ class Registry:
         metadata = obj["metadata"]
         options.name = metadata["name"]
         self._set_defaults(resource, obj, created=True)
-        admission.admit(self, resource, obj)
+        admission.admit(self, resource, obj, options.warnings)
         errors = missing + validation.check_create(resource, obj) + self._check_custom(resource, obj, None)
         if errors:
             raise api_errors.invalid(resource.group, resource.kind, metadata["name"], errors)

@@ -139,7 +139,8 @@ def test_wrong_types_cannot_be_decoded(api: Api) -> None:
 
 def test_bodies_of_another_kind_are_refused(api: Api) -> None:
     api.post(api.at("pods"), {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "a"}}, 400)
-    api.post(api.at("pods"), pod("a"), 415, Content_Type="application/vnd.kubernetes.protobuf")
+    api.post(api.at("pods"), pod("a"), 415, Content_Type="text/plain")
+    api.post(api.at("pods"), pod("a"), 400, Content_Type="application/vnd.kubernetes.protobuf")
 
 
 # --- selection ------------------------------------------------------------------------------------------------------------
@@ -587,3 +588,61 @@ def test_the_audit_log_tells_who_wrote_what(tmp_path: Path) -> None:
     lines = log.read_text().splitlines()
     assert lines[0] == '{"verb":"create","resource":"nodes","namespace":"","name":"n","user_agent":"tester/1","status":201}'
     assert '"verb":"get","resource":"nodes","namespace":"","name":"m"' in lines[1] and lines[1].endswith('"status":404}')
+
+
+def test_compute_quotas_want_amounts(api: Api) -> None:
+    api.post(api.at("resourcequotas"), {"metadata": {"name": "q"}, "spec": {"hard": {"limits.memory": "1Gi"}}})
+    assert "must specify limits.memory for: c" in api.post(api.at("pods"), pod("a"), 403)["message"]
+
+
+def secure(api: Api, **levels: str) -> None:
+    labels = {f"pod-security.kubernetes.io/{mode}": level for mode, level in levels.items()}
+    api.patch(f"/api/v1/namespaces/{api.namespace}", {"metadata": {"labels": labels}})
+
+
+def test_baseline_namespaces_refuse_what_rdma_pods_often_want(api: Api) -> None:
+    secure(api, enforce="baseline")
+    api.post(api.at("pods"), pod("plain"))
+    container = {"name": "c", "image": "i:1", "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}, "privileged": True}}
+    volumes = [{"name": "dev", "hostPath": {"path": "/dev/infiniband"}}]
+    message = api.post(api.at("pods"), pod("a", containers=[container], volumes=volumes, hostNetwork=True), 403)["message"]
+    assert 'violates PodSecurity "baseline:latest"' in message
+    for part in ("hostNetwork=true", 'must not include "IPC_LOCK"', 'volume "dev"', "securityContext.privileged=true"):
+        assert part in message
+
+
+def test_restricted_namespaces_want_everything_set(api: Api) -> None:
+    secure(api, enforce="restricted", warn="restricted")
+    message = api.post(api.at("pods"), pod("a"), 403)["message"]
+    for part in ("allowPrivilegeEscalation != false", 'capabilities.drop=["ALL"]', "runAsNonRoot != true", "seccompProfile"):
+        assert part in message
+    context = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    safe = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    api.post(api.at("pods"), pod("b", containers=[{"name": "c", "image": "i:1", "securityContext": context}], securityContext=safe))
+    answer = requests.post(api.url + api.at("jobs", api=BATCH), json=job("j"), timeout=10)
+    assert answer.status_code == 201 and "would violate PodSecurity" in answer.headers["Warning"]
+
+
+def test_deleting_a_job_without_a_policy_leaves_its_pods(api: Api) -> None:
+    for name, query, stays in (("kept", "", True), ("gone", "?propagationPolicy=Background", False)):
+        owner = api.post(api.at("jobs", api=BATCH), job(name))
+        child = pod(f"{name}-pod")
+        child["metadata"] |= owned(f"{name}-pod", owner)["metadata"]
+        api.post(api.at("pods"), child)
+        answer = requests.delete(api.url + api.at("jobs", name, BATCH) + query, timeout=10)
+        assert ("preserved by default" in answer.headers.get("Warning", "")) is stays
+        assert eventually(lambda name=name: missing(api, api.at("jobs", name, BATCH)))
+        if stays:
+            assert "ownerReferences" not in api.get(api.at("pods", f"{name}-pod"))["metadata"]
+        else:
+            assert eventually(lambda name=name: missing(api, api.at("pods", f"{name}-pod")))
+
+
+def test_pages_keep_the_version_of_the_first(api: Api) -> None:
+    for name in ("a", "b"):
+        api.post(api.at("configmaps"), {"metadata": {"name": name}})
+    first = api.get(api.at("configmaps") + "?limit=1")["metadata"]
+    api.post(api.at("configmaps"), {"metadata": {"name": "late"}})
+    second = api.get(api.at("configmaps") + f"?limit=5&continue={first['continue']}")["metadata"]
+    assert second["resourceVersion"] == first["resourceVersion"]
+    api.get(api.at("configmaps") + "?continue=broken", 400)

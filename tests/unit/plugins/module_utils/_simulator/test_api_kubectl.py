@@ -123,3 +123,33 @@ def test_custom_kinds_can_be_explained_and_printed(kubectl: Kubectl, api: Api) -
 def test_access_questions_are_answered(kubectl: Kubectl) -> None:
     assert kubectl("auth", "can-i", "create", "pods").strip() == "yes"
     assert "Server Version: v1.36.3" in kubectl("version")
+
+
+def test_typed_commands_that_send_protobuf(kubectl: Kubectl, api: Api) -> None:
+    other = f"{api.namespace}-b"
+    kubectl("create", "namespace", other)
+    kubectl("create", "configmap", "cm", "--from-literal", "a=ä")
+    kubectl("create", "secret", "generic", "s", "--from-literal", "a=b")
+    kubectl("create", "quota", "q", "--hard", "pods=2000")
+    kubectl("create", "rolebinding", "rb", "--role", "r", "--serviceaccount", f"{api.namespace}:default")
+    assert api.get(f"/api/v1/namespaces/{other}")["status"]["phase"] == "Active"
+    assert api.get(api.at("configmaps", "cm"))["data"] == {"a": "ä"}
+    assert api.get(api.at("secrets", "s"))["data"] == {"a": "Yg=="}
+    assert api.get(api.at("resourcequotas", "q"))["spec"]["hard"] == {"pods": "2k"}
+    binding = api.get(api.at("rolebindings", "rb", "apis/rbac.authorization.k8s.io/v1"))
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "default", "namespace": api.namespace}]
+
+
+def test_a_drain_evicts_with_the_grace_it_was_given(kubectl: Kubectl, api: Api) -> None:
+    name = f"{api.namespace}-n"
+    api.post("/api/v1/nodes", node(name))
+    api.post(api.at("pods"), pod("a", nodeName=name))
+    kubectl.run("drain", name, "--force", "--grace-period=7", "--timeout=1s")
+    assert api.get(api.at("pods", "a"))["metadata"]["deletionGracePeriodSeconds"] == 7
+    kubectl("drain", name, "--force", "--disable-eviction", "--grace-period=0", "--timeout=5s")
+    api.get(api.at("pods", "a"), 404)
+
+
+def test_a_deployment_cannot_be_created_from_protobuf(kubectl: Kubectl) -> None:
+    refused = kubectl.run("create", "deployment", "d", "--image", "i")
+    assert refused.returncode != 0 and "application/vnd.kubernetes.protobuf" in refused.stderr
