@@ -33,3 +33,13 @@ def test_there_are_vectors() -> None:
     missing = [str(path) for path in runner.case_directories() if not path.is_dir()]
     assert missing == []
     assert runner.find_vectors() or runner.find_tables()
+
+
+def test_unknown_keys_and_wrong_values_fail() -> None:
+    """A runner that ignores what it does not know would call every vector passed."""
+    assert list(runner.differences({"a": {"b": 1}}, {"a": {}})) == [".a.b: expected 1, the library says nothing"]
+    assert list(runner.differences({"a": [1.25]}, {"a": [1.26]})) != []
+    assert list(runner.differences({"a": True}, {"a": 1})) != []
+    assert list(runner.differences({"a": None}, {"a": 0})) != []
+    assert list(runner.differences({"a": [1]}, {"a": [1, 2]})) != []
+    assert list(runner.differences({"a": 464.3, "reason": "prose"}, {"a": 464.299987})) == []

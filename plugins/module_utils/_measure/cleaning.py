@@ -23,7 +23,8 @@ import zlib
 
 from .._common.errors import InputError
 
-BLOCK_BYTES = 1 << 18
+# Small enough to stay in the processor's cache while a block is looked at.
+BLOCK_BYTES = 1 << 15
 # A longer line is cut: no format we read has one. Progress bars without a newline are split at their last return.
 MAX_LINE_BYTES = 1 << 20
 
@@ -179,8 +180,10 @@ def _plain_bytes(path: str) -> t.Iterator[bytes]:
     held = b""
     for chunk in _chain(first, chunks):
         data = held + chunk
-        # An escape may be cut by the end of the chunk: keep the last few bytes for the next round.
-        cut = len(data) - 4 if b"\\" in data[-4:] else len(data)
+        # An escape may be cut by the end of the chunk: keep the end from its last backslashes on for the next round.
+        cut = len(data)
+        while cut > 0 and len(data) - cut < 4096 and b"\\" in data[max(cut - 4, 0) : cut]:
+            cut -= 1
         held = data[cut:]
         yield _REPR_ESCAPE.sub(_unescape, data[:cut])
     if held:

@@ -51,6 +51,7 @@ class Context(t.NamedTuple):
     allow_reduced_sizes: bool = False
     cycles: t.Optional[int] = None
     collective: t.Optional[str] = None
+    expected_gpus: t.Optional[int] = None
     thresholds: t.Mapping[str, str] = {}
 
 
@@ -83,7 +84,7 @@ def measure_files(paths: list[str], context: dict[str, t.Any]) -> dict[str, t.An
 def read_context(context: t.Mapping[str, t.Any]) -> Context:
     """Checks the keys we use. Raises InputError naming the key."""
     values: dict[str, t.Any] = {name: context[name] for name in Context._fields if context.get(name) is not None}
-    for name in ("exit_code", "judged_size", "cycles"):
+    for name in ("exit_code", "judged_size", "cycles", "expected_gpus"):
         if name in values:
             values[name] = _whole(values[name], name)
     if "expected_sizes" in values:
@@ -364,7 +365,11 @@ class _Result:
         if section.setup:
             found, wanted, host = section.setup["found_gpus"], section.setup["requested_gpus"], section.setup.get("host")
             reason = f"{found} of {wanted} GPUs are visible on {host or 'a node'}"
-            self.findings.append(finding("SetupError", reason, host=host))
+            if self.given.expected_gpus is not None and found < self.given.expected_gpus:
+                text = f"{found} GPUs are visible, the node advertises {self.given.expected_gpus}"
+                self.findings.append(finding("HardwareFailureDetected", text, host=host))
+            else:
+                self.findings.append(finding("SetupError", reason, host=host))
             return "setup_error", reason
         if section.setup_faults:
             meaning, line = next(iter(section.setup_faults.items()))
@@ -390,6 +395,9 @@ class _Result:
         for error in section.ib_errors[:5]:
             text = f"{error['status']} ({error['code']}) from {error['peer']} on {error['hca'] or 'an adapter'}: suspect both ends"
             self.findings.append(finding("WorkloadFailed", text, host=error["host"], entity=error["hca"]))
+            peer = self.log.transport.addresses.get(error["peer"])
+            if peer:
+                self.findings.append(finding("WorkloadFailed", f"the other end of {text}", host=peer))
         for item in section.failures[:5]:
             self.findings.append(finding("WorkloadFailed", f"{item['kind']}: {item['text']}", host=item["host"]))
         what = section.failures[0]["text"] if section.failures else section.ib_errors[0]["status"]
@@ -428,7 +436,7 @@ class _Result:
             return None
         if code in (124, 137, 143) or code >= 128:
             what = "teardown hang" if code in (124, 137, 143) else "crash at exit"
-            self.findings.append(finding("WorkloadFailed", f"{what}: exit code {code} after a complete result"))
+            self.findings.append(finding("Warning", f"{what}: exit code {code} after a complete result"))
             return None
         return "run_failed", f"exit code {code} although the footer shows no fault"
 
@@ -527,17 +535,20 @@ class _Result:
             self.findings.append(finding("Unstable", text))
         if judged and judged["collapse"]:
             text = f"bandwidth collapses at large sizes: {judged['at_max_over_peak']:.0%} of the peak at {judged['max_size']} bytes"
-            self.findings.append(finding("Unstable", text))
+            self.findings.append(finding("Warning", text))
         for line in section.warnings:
-            self.findings.append(finding("WorkloadFailed", "NCCL warned of a fault", evidence=[line]))
+            self.findings.append(finding("Warning", "NCCL warned of a fault", evidence=[line]))
         for note in section.config_notes:
-            self.findings.append(finding("SetupError", "the program did not run what was asked", evidence=[note]))
+            self.findings.append(finding("Warning", "the program did not run what was asked", evidence=[note]))
         expected = _ratio_of(section, self.ranks)
         ratio = _ratio(section)
         moves = (self.values.get("alg_bandwidth") or 0.0) >= 1.0
         if expected is not None and ratio is not None and moves and abs(expected - ratio) >= 0.02:
             text = f"busbw / algbw is {ratio:.3f}, but {self.ranks} ranks give {expected:.3f}: the number of ranks is wrong"
-            self.findings.append(finding("SetupError", text))
+            self.findings.append(finding("Warning", text))
+        if self.summary["nvls"] is False and self.summary["nvls_capable"] and "no NVLS" not in self.summary["forced"]:
+            text = "NVLink SHARP is supported but was not set up: look at the fabric manager, the driver and NCCL_NVLS_ENABLE"
+            self.findings.append(finding("Warning", text))
 
     def _measured_reason(self) -> str:
         judged = self.judged or {}

@@ -40,7 +40,7 @@ _ACCEPTS: dict[str, frozenset[str]] = {
     "nvlink": frozenset({"nvlink", "mnnvl"}),
     "pcie": frozenset({"pcie", "nvlink"}),
 }
-EXPECTATIONS: frozenset[str] = frozenset(_ACCEPTS) | {"tcp", "shm"}
+EXPECTATIONS: frozenset[str] = frozenset(_ACCEPTS) | {"tcp", "shm", "gcp_tcpxo", "gcp_tcpx", "spcx", "ucx"}
 
 # Distinct edges kept for counting; beyond it repeated lines of later communicators are counted again.
 _MAX_EDGES = 200_000
@@ -60,13 +60,15 @@ _NVLS_CHANNELS = re.compile(r"\d+ coll channels,.* (\d+) nvls channels")
 _GDR_HCA = re.compile(r"NET/(\S+) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']*)'")
 _SET_BY_ENV = re.compile(r"(NCCL_\w+) set by environment to (.*?)\.?$")
 _CLIQUE = re.compile(r"MNNVL busId \S+ fabric UUID (\S+) cliqueId (\S+)")
+# Bootstrap: Using eth0:10.0.0.1<0>   NET/IB : Using ..; OOB eth0:10.0.0.1<0>
+_ADDRESS = re.compile(r"^(?:NET/IB|NET/Socket|Bootstrap) ?: Using .*?[^\s:\]]+:([0-9a-fA-F.:]+)<\d+>")
 _PATTERN_TYPE = re.compile(r"Pattern \d+, .* type (\w+)/")
 _WARNING = re.compile(r" NCCL WARN (.*)")
 
 # First five characters of the messages that prove something: everything else is skipped without a closer look.
 # The last ones are the beginnings of "24 coll channels, ..".
 INTERESTING: frozenset[str] = frozenset(
-    ["Using", "NET/I", "NET/O", "Chann", "CollN", "Conne", "NVLS ", "comm ", "MNNVL", "NCCL ", "NCCL_", "Patte"]
+    ["Using", "NET/I", "NET/O", "NET/S", "Boots", "Chann", "CollN", "Conne", "NVLS ", "comm ", "MNNVL", "NCCL ", "NCCL_", "Patte"]
     + [f"{number} coll"[:5] for number in range(1000)]
 )
 
@@ -286,8 +288,13 @@ def _stays_inside(tail: str) -> bool:
     return " via " not in tail or " via SHM/" in tail or (" via P2P/" in tail and "MNNVL" not in tail)
 
 
-# An edge as read from its line, and the host that printed it.
-Edge = tuple[dict[str, t.Any], str]
+class Edge(t.NamedTuple):
+    """An edge that may join hosts: what its line says, the host that printed it, the first such line, its channels."""
+
+    said: dict[str, t.Any]
+    host: str
+    line: str
+    channels: set[str]
 
 
 class Host:
@@ -324,10 +331,11 @@ class Collector:
         self.networks: list[str] = []
         self.environment: dict[str, str] = {}
         self.forced: list[str] = []
+        self.addresses: dict[str, str] = {}  # address -> host that uses it
         self._reporting: set[str] = set()
         self._rank_host: dict[int, str] = {}
-        # (host, message) -> (what it says, text before the message) of edges that may join hosts
-        self._edges: dict[tuple[str, str], tuple[dict[str, t.Any], str]] = {}
+        # (host, message without the channel's number) -> edge
+        self._edges: dict[tuple[str, str], Edge] = {}
         self._tails: dict[str, dict[str, t.Any]] = {}
         self._senders: dict[str, tuple[str, str]] = {}
         # Ends of Channel lines that have nothing more to tell: a reader may skip them.
@@ -343,12 +351,15 @@ class Collector:
         if message.startswith("Channel "):
             self.add_channel(head, message)
             return
+        address = _ADDRESS.match(message) if ": Using " in message[:21] else None
+        if address:
+            self.addresses.setdefault(address.group(1), self._sender(head)[0])
         said = classify_message(message)
         if "neutral" in said:
             return
         name, key = self._sender(head)
         if "edge" in said:
-            self._keep_edge(name, head, message, said)
+            self._keep_edge(name, head, message, "", said)
         else:
             self._take(said, name, self._host(name), f"{head} NCCL INFO {message}", key)
 
@@ -372,11 +383,14 @@ class Collector:
         if "edge" not in said:
             return
         name = (self._senders.get(head) or self._sender(head))[0]
-        if said["edge"] in ("p2p", "shm") and not said.get("multi_node"):
+        known = self._edges.get((name, tail))
+        if known is not None:
+            known.channels.add(message[:TAIL])
+        elif said["edge"] in ("p2p", "shm") and not said.get("multi_node"):
             self._take_local(said, f"{head} NCCL INFO {message}")
             self._host(name)
         else:
-            self._keep_edge(name, head, message, said)
+            self._keep_edge(name, head, message, message[:TAIL], said)
 
     def _sender(self, head: str) -> tuple[str, str]:
         """(host, what tells one rank from another) of a line; the host is "" when the head was cut off."""
@@ -388,11 +402,11 @@ class Collector:
                 self._senders[head] = known
         return known
 
-    def _keep_edge(self, name: str, head: str, message: str, said: dict[str, t.Any]) -> None:
-        key = (name, message)
-        if key not in self._edges and len(self._edges) < _MAX_EDGES:
+    def _keep_edge(self, name: str, head: str, message: str, channel: str, said: dict[str, t.Any]) -> None:
+        key = (name, message[len(channel) :])
+        if len(self._edges) < _MAX_EDGES:
             self._host(name)
-            self._edges[key] = (said, head)
+            self._edges.setdefault(key, Edge(said, name, f"{head} NCCL INFO {message}", set())).channels.add(channel)
 
     def _take_local(self, said: dict[str, t.Any], line: str) -> None:
         path = "SHM" if said["edge"] == "shm" else f"P2P/{said['kind']}"
@@ -444,10 +458,11 @@ class Collector:
         """What the lines prove. C(ranks): (rank, group, host, pid) of the device list, as far as known."""
         places = _Places(ranks, self._rank_host, self._facts.get("n_nodes"))
         inter, local = self._split_edges(places)
-        counts = {"total": len(inter), "net": 0, "gdr": 0, "mnnvl": 0, "collnet": 0}
-        for said, _name in inter:
-            counts["mnnvl" if said["edge"] == "p2p" else said["edge"]] += 1
-            counts["gdr"] += bool(said.get("gdr"))
+        counts = {"total": 0, "net": 0, "gdr": 0, "mnnvl": 0, "collnet": 0}
+        for edge in inter:
+            for name in ("total", "mnnvl" if edge.said["edge"] == "p2p" else edge.said["edge"]):
+                counts[name] += len(edge.channels)
+            counts["gdr"] += len(edge.channels) if edge.said.get("gdr") else 0
         name, inferred = self._class(inter, local, places)
         blame = self._blame(inter, places)
         hosts = {host: data.as_dict() for host, data in sorted(self.hosts.items()) if host}
@@ -465,7 +480,7 @@ class Collector:
             "n_nodes": self._facts.get("n_nodes"),
             "host_count": places.count,
             "inter_node_edges": counts,
-            "intra_node": [*self._local_paths, *sorted({_local_path(said) for said, _name in local})],
+            "intra_node": [*self._local_paths, *sorted({_local_path(edge.said) for edge in local})],
             "nvls": self._facts.get("nvls"),
             "nvls_capable": self._facts.get("nvls_capable"),
             "mnnvl": self._facts.get("mnnvl"),
@@ -486,15 +501,15 @@ class Collector:
         for host in self.hosts.values():
             host.net_edges = host.gdr_edges = 0
             host.without_gdr = None
-        for (name, message), (said, head) in self._edges.items():
-            across = places.across(said, name)
-            (inter if across else local).append((said, name))
-            if across and said["edge"] in ("net", "collnet"):
-                host = self.hosts[name]
-                host.net_edges += 1
-                host.gdr_edges += bool(said["gdr"])
-                if not said["gdr"]:
-                    host.without_gdr = host.without_gdr or f"{head} NCCL INFO {message}"
+        for edge in self._edges.values():
+            across = places.across(edge.said, edge.host)
+            (inter if across else local).append(edge)
+            if across and edge.said["edge"] in ("net", "collnet"):
+                host = self.hosts[edge.host]
+                host.net_edges += len(edge.channels)
+                host.gdr_edges += len(edge.channels) if edge.said["gdr"] else 0
+                if not edge.said["gdr"]:
+                    host.without_gdr = host.without_gdr or edge.line
         return inter, local
 
     def _class(self, inter: list[Edge], local: list[Edge], places: _Places) -> tuple[str, bool]:
@@ -516,7 +531,7 @@ class Collector:
         return "pcie" if on_pcie else "nvlink"
 
     def _edge_classes(self, edges: list[Edge]) -> set[str]:
-        kinds = {(said["edge"], said.get("net"), name) for said, name in edges}
+        kinds = {(edge.said["edge"], edge.said.get("net"), edge.host) for edge in edges}
         return {self._edge_class(edge, network, name) for edge, network, name in kinds}
 
     def _edge_class(self, edge: str, network: t.Optional[str], host: str) -> str:
@@ -543,7 +558,7 @@ class Collector:
         return any(host.links for host in self.hosts.values())
 
     def _gdr(self, inter: list[Edge], inferred: bool) -> str:
-        flags = [bool(said["gdr"]) for said, _name in inter if said["edge"] in ("net", "collnet")]
+        flags = [bool(edge.said["gdr"]) for edge in inter if edge.said["edge"] in ("net", "collnet")]
         if flags:
             return "all" if all(flags) else "partial" if any(flags) else "none"
         if inferred:

@@ -91,3 +91,13 @@ def test_progress_bar_without_newlines_is_cut_at_its_returns(tmp_path: Path) -> 
     lines = texts(path)
     assert len(lines) == 200_000
     assert lines[-1] == "step 199999 of many"
+
+
+def test_escapes_at_the_seams_of_blocks(tmp_path: Path) -> None:
+    """A byte representation of a long log is one line; blocks end anywhere in it."""
+    lines = [f"{'x' * (number % 97)}\\n \xe9 'quoted' \t{number}" for number in range(6000)]
+    path = tmp_path / "log"
+    path.write_text(repr("\n".join(lines).encode()))
+    found = texts(path)
+    assert found[:-1] == lines[:-1]
+    assert found[-1].rstrip("'\"") == lines[-1]

@@ -343,6 +343,35 @@ def test_wrong_set_ups_are_nobodys_fault(read: Read, line: str) -> None:
     assert said["findings"][0]["reason"] == "SetupError"
 
 
+def test_missing_gpu_is_the_nodes_fault_only_when_it_promises_more(read: Read) -> None:
+    """7 of 8: a broken node if it advertises 8, a wrong request if it has 7."""
+    log = (
+        text.head(device_text="")
+        + "Invalid number of GPUs: 8 requested but only 7 were found.\n .. gpu-a1 pid 1: Test failure common.cu:1\n"
+    )
+    broken = read(log, exit_code=5, expected_gpus=8)
+    assert (broken["verdict"], broken["findings"][0]["reason"], broken["findings"][0]["host"]) == (
+        "setup_error",
+        "HardwareFailureDetected",
+        "gpu-a1",
+    )
+    assert [item["reason"] for item in read(log, exit_code=5)["findings"]] == ["SetupError"]
+
+
+def test_both_ends_of_a_broken_path_are_named(read: Read) -> None:
+    """The peer is printed as an address; the list lines tell whose it is."""
+    log = (
+        text.head() + text.info("gpu-a1", "NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.20.0.11<0>") + text.WIDE_TITLES + text.HEALTHY[0]
+    )
+    log += (
+        "\n[2026-03-02 10:31:07] gpu-a2:4110:4180 [2] transport/net_ib.cc:1 NCCL WARN NET/IB: Got completion from peer 10.20.0.11<41022> "
+    )
+    log += "with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) vendor_err=129 hca mlx5_2\n"
+    said = read(log, exit_code=3)
+    assert said["verdict"] == "run_failed"
+    assert [item["host"] for item in said["findings"] if item["reason"] == "WorkloadFailed"] == ["gpu-a2", "gpu-a1"]
+
+
 def test_watchdog_names_the_size_that_hung(read: Read) -> None:
     log = (
         text.head()

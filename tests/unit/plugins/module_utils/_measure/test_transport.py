@@ -169,6 +169,17 @@ def test_forced_settings_and_nvls_are_told(run: Run) -> None:
     assert said["values"]["nvls"] is False
 
 
+def test_nvls_that_could_be_used_but_is_not(run: Run) -> None:
+    """Worth a look at the fabric manager, no fault by itself."""
+    lines = [
+        (A, "NVLS multicast support is available on dev 0 (NVLS_NCHANNELS 24)"),
+        (A, "24 coll channels, 24 collnet channels, 0 nvls channels, 32 p2p channels, 32 p2p channels per peer"),
+    ]
+    said = run(lines)
+    assert (said["verdict"], [item["reason"] for item in said["findings"]]) == ("measured", ["Warning"])
+    assert run([*lines, (A, "NCCL_NVLS_ENABLE set by environment to 0.")])["findings"] == []
+
+
 @pytest.mark.parametrize(
     ("found", "expected", "verdict"),
     [
