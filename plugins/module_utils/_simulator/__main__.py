@@ -45,7 +45,9 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: t.Optional[Sequence[str]] = None) -> int:
     """The program; returns its exit code."""
     options = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO if options.verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        level=logging.INFO if options.verbose else logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+    )
     try:
         definition = _definition(options)
         if options.check:
@@ -92,7 +94,10 @@ async def _serve(options: argparse.Namespace, definition: Definition) -> int:
             if options.state_file:
                 _write_state(options, str(kubeconfig), cluster.nodes)
             print(f"KUBECONFIG={kubeconfig}", flush=True)
-            print(f"{cluster.nodes} nodes at {cluster.server.url}, {definition.time_scale:g} simulated seconds per second; Ctrl-C stops", flush=True)
+            print(
+                f"{cluster.nodes} nodes at {cluster.server.url}, {definition.time_scale:g} simulated seconds per second; Ctrl-C stops",
+                flush=True,
+            )
             await stopping.wait()
         finally:
             kubeconfig.unlink(missing_ok=True)

@@ -13,11 +13,11 @@ import re
 import typing as t
 from pathlib import Path
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError, unknown_value
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import to_plain
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.faults import KINDS, Fault
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.gpus import PRODUCTS, GpuProduct, product
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.platforms import FABRICS, PLATFORMS, Platform
+from .._common.errors import InputError, unknown_value
+from .._common.plain import to_plain
+from .faults import KINDS, Fault
+from .gpus import PRODUCTS, GpuProduct, product
+from .platforms import FABRICS, PLATFORMS, Platform
 
 MAX_NODES = 8192
 

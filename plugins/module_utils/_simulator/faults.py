@@ -13,7 +13,7 @@ import dataclasses
 import typing as t
 from collections.abc import Callable, Iterable, Mapping
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import (
+from .workloads.base import (
     LogPolicy,
     NodeChange,
     PodView,

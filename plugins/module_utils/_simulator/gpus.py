@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import unknown_value
+from .._common.errors import unknown_value
 
 
 @dataclasses.dataclass(frozen=True)

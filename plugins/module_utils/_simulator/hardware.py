@@ -17,10 +17,10 @@ import typing as t
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.definition import Definition
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.faults import Exercise, Fault
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.gpus import GpuProduct
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.platforms import Seat
+from .definition import Definition
+from .faults import Exercise, Fault
+from .gpus import GpuProduct
+from .platforms import Seat
 
 ARM_FAMILIES = ("NVIDIA-GB200", "NVIDIA-GB300", "NVIDIA-GH200-480GB")
 _NODE_SPREAD = 0.003  # relative spread between equal nodes

@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.gpus import GpuProduct
+from .gpus import GpuProduct
 
 FABRICS = ("ib", "roce", "efa", "tcp")
 

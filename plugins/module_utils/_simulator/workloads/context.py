@@ -10,10 +10,10 @@ import re
 import typing as t
 from functools import cached_property
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.faults import Abort
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import Hardware, Node
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads import shell
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import ContainerView, Peers, PodView
+from ..faults import Abort
+from ..hardware import Hardware, Node
+from . import shell
+from .base import ContainerView, Peers, PodView
 
 GPU_RESOURCE = "nvidia.com/gpu"
 TERMINATION_LOG = "/dev/termination-log"

@@ -3,8 +3,8 @@
 # Private to the collection: may change at any time.
 """The workload model: decides from a pod's real command line what it runs, and lets the hardware model decide what comes of it.
 
-A program is a module with a function C(claim(context) -> Outcome | None). To add one (dcgmi, torchrun, ib_write_bw …) write its module and
-name it in C(_PROGRAMS).
+A program is a module with a function C(claim(context) -> Outcome | None). To add one (ib_write_bw, gpu_burn, nvbandwidth,
+fio …) write its module and name it in C(_PROGRAMS).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import typing as t
 from collections.abc import Callable, Iterable
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.definition import Definition
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import Hardware
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads import nccl_run, script
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import (
+from ..definition import Definition
+from ..hardware import Hardware
+from . import dcgm, nccl_run, script, training
+from .base import (
     ContainerView,
     LogPolicy,
     NodeChange,
@@ -25,9 +25,9 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.w
     Rejection,
     StartProblem,
 )
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.context import Context, gpus_of
+from .context import Context, gpus_of
 
-_PROGRAMS: tuple[Callable[[Context], t.Optional[Outcome]], ...] = (nccl_run.claim,)
+_PROGRAMS: tuple[Callable[[Context], t.Optional[Outcome]], ...] = (nccl_run.claim, dcgm.claim, training.claim)
 
 
 class SimulatedWorkloads:

@@ -15,7 +15,7 @@ import itertools
 import typing as t
 from collections.abc import Iterator, Mapping, Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.nccl_tests import Rank
+from .nccl_tests import Rank
 
 Line: t.TypeAlias = tuple[int, str]
 

@@ -11,12 +11,12 @@ import re
 import typing as t
 from collections.abc import Iterable, Iterator, Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.faults import Abort
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.gpus import GpuProduct
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import Node, Path
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads import mpirun, nccl_info, nccl_tests, shell
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import LogLine, Outcome, PodView
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.context import (
+from ..faults import Abort
+from ..gpus import GpuProduct
+from ..hardware import Node, Path
+from . import mpirun, nccl_info, nccl_tests, shell
+from .base import LogLine, Outcome, PodView
+from .context import (
     Context,
     abort_of,
     gpus_of,

@@ -15,8 +15,8 @@ import re
 import typing as t
 from collections.abc import Iterator, Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.definition import version_tuple
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import COLLECTIVES, Speed
+from ..definition import version_tuple
+from ..hardware import COLLECTIVES, Speed
 
 _PROGRAM = re.compile(rf"({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf(_mpi)?$")
 _TYPE_BYTES = {
@@ -317,7 +317,7 @@ class Printer:
             times = (plain * _about_one(jitter, sigma) + (30 if cold and self.options.warmup < 5 else 0), plain * _about_one(jitter, sigma))
         checked = self.options.check > 0
         in_place_checked = checked and self.collective not in _NOT_CHECKED_IN_PLACE
-        bad = wrong and checked and size >= 1 << 10
+        bad = wrong and checked and size >= min(1 << 20, self.options.maximum)
         seen = (
             (_wrong_elements(count, jitter) if bad else 0) if checked else None,
             (_wrong_elements(count, jitter) if bad else 0) if in_place_checked else None,

@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads import shell
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import LogLine, Outcome
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.context import Context
+from . import shell
+from .base import LogLine, Outcome
+from .context import Context
 
 _OPENING = ("if", "for", "while", "until", "case", "{")
 _CLOSING = ("fi", "done", "esac", "}")

@@ -14,7 +14,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import ContainerView
+from .base import ContainerView
 
 _SHELLS = ("sh", "bash", "dash", "ash")
 # Words that may stand before a command, commands that only talk about files, and commands that run the text they are given.
