@@ -20,6 +20,11 @@ from .resources import Resource
 from .store import Change, Stored, owner_uids
 
 Place = tuple[tuple[str, str], str, str]
+Task = tuple[t.Callable[..., None], tuple[t.Any, ...]]
+# Work that looks at many objects waits this long for more reasons to do it.
+_SETTLE_SECONDS = 0.05
+# How many objects of a namespace are deleted before requests get their turn.
+_BLOCK = 256
 _LOG = logging.getLogger(__name__)
 
 
@@ -28,9 +33,9 @@ class Housekeeper:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._queue: collections.deque[tuple[t.Callable[..., None], tuple[t.Any, ...]]] = collections.deque()
+        self._queue: collections.deque[Task] = collections.deque()
+        self._settling: set[Task] = set()
         self._wake = asyncio.Event()
-        self._quota_spaces: set[str] = set()
         registry.store.listeners.append(self._on_change)
 
     async def run(self) -> None:
@@ -51,6 +56,19 @@ class Housekeeper:
         self._queue.append((task, arguments))
         self._wake.set()
 
+    def _when_settled(self, task: t.Callable[..., None], *arguments: t.Any) -> None:
+        """Do something soon, once, however often it is asked for until then."""
+        key = (task, arguments)
+        if key in self._settling:
+            return
+        self._settling.add(key)
+
+        def due() -> None:
+            self._settling.discard(key)
+            self._later(task, *arguments)
+
+        asyncio.get_running_loop().call_later(_SETTLE_SECONDS, due)
+
     def _on_change(self, key: tuple[str, str], change: Change) -> None:
         metadata = change.new.obj["metadata"]
         place = (key, change.new.namespace, change.new.name)
@@ -64,7 +82,7 @@ class Housekeeper:
             self._later(self._deleting, place)
         elif metadata.get("ownerReferences") and (change.old is None or owner_uids(metadata) != owner_uids(change.old.obj["metadata"])):
             self._later(self._check_owners, place)
-        if key in (("", "pods"), ("", "resourcequotas")) and change.new.namespace not in self._quota_spaces:
+        if key in (("", "pods"), ("", "resourcequotas")):
             self._quota_touched(change.new.namespace)
 
     # --- owners -----------------------------------------------------------------------------------------------------------
@@ -75,11 +93,11 @@ class Housekeeper:
         stored = collection.get(namespace, name) if collection else None
         if stored is None:
             return None, None
-        return next((resource for resource in self._registry.table.stored() if resource.storage == key), None), stored
+        return self._registry.table.of_storage(key), stored
 
     def _owner_gone(self, uid: str) -> None:
         for place in list(self._registry.store.dependents.get(uid, ())):
-            self._check_owners(place)
+            self._later(self._check_owners, place)
 
     def _check_owners(self, place: Place) -> None:
         """Delete an object none of whose owners exists; drop the references to missing owners of one that has another."""
@@ -150,26 +168,34 @@ class Housekeeper:
         """An owner deleted in the foreground may be free now that this dependent is gone."""
         for uid in owner_uids(metadata):
             place = self._registry.store.live.get(uid)
-            if place is not None:
-                self._later(self._deleting, place)
+            if place is None:
+                continue
+            _resource, owner = self._find(place)
+            if owner is not None and FOREGROUND in (owner.obj["metadata"].get("finalizers") or ()):
+                self._when_settled(self._deleting, place)
 
     # --- namespaces -------------------------------------------------------------------------------------------------------
 
     def _namespace_touched(self, name: str) -> None:
         space = self._registry.store.collection(("", "namespaces")).get("", name) if name else None
         if space is not None and space.obj["metadata"].get("deletionTimestamp"):
-            self._later(self._deleting, (("", "namespaces"), "", name))
+            self._when_settled(self._empty_namespace, name)
 
     def _empty_namespace(self, name: str) -> None:
         """Delete what is in a namespace that is going; when nothing is left, let the namespace go."""
-        left = 0
+        left = deleted = 0
         for resource in self._registry.table.stored():
             if not resource.namespaced:
                 continue
             for stored in list(self._registry.store.collection(resource.storage).ordered(name)):
                 left += 1
-                if not stored.obj["metadata"].get("deletionTimestamp"):
-                    left -= self._registry.delete(resource, name, stored.name, {"propagationPolicy": "Background"})[1]
+                if stored.obj["metadata"].get("deletionTimestamp"):
+                    continue
+                left -= self._registry.delete(resource, name, stored.name, {"propagationPolicy": "Background"})[1]
+                deleted += 1
+                if deleted == _BLOCK:
+                    self._later(self._empty_namespace, name)
+                    return
         namespaces = self._registry.store.collection(("", "namespaces"))
         space = namespaces.get("", name)
         if left or space is None or not (space.obj.get("spec") or {}).get("finalizers"):
@@ -184,7 +210,7 @@ class Housekeeper:
         """The objects of a custom kind go with its definition."""
         key = (spec["group"], spec["names"]["plural"])
         collection = self._registry.store.collections.get(key)
-        if collection is None or any(resource.storage == key for resource in self._registry.table.stored()):
+        if collection is None or self._registry.table.of_storage(key) is not None:
             return
         for stored in list(collection.ordered(None)):
             self._registry.store.remove(key, stored)
@@ -192,12 +218,10 @@ class Housekeeper:
 
     def _quota_touched(self, namespace: str) -> None:
         if self._registry.store.collection(("", "resourcequotas")).ordered(namespace):
-            self._quota_spaces.add(namespace)
-            self._later(self._update_quotas, namespace)
+            self._when_settled(self._update_quotas, namespace)
 
     def _update_quotas(self, namespace: str) -> None:
         """Write the use of each quota of a namespace into its status."""
-        self._quota_spaces.discard(namespace)
         resource = t.cast(Resource, self._registry.table.find("", "v1", "resourcequotas"))
         used = admission.used_in(self._registry, namespace)
         for stored in list(self._registry.store.collection(resource.storage).ordered(namespace)):

@@ -185,6 +185,8 @@ class ResourceTable:
         self.by_path: dict[tuple[str, str, str], Resource] = {}
         self.groups: dict[str, list[str]] = {}
         self.revision = 0
+        self._storages: dict[tuple[str, str], Resource] = {}
+        self._storage_revision = -1
         for (group, version), rows in _BUILT_IN.items():
             for row in rows:
                 self.add(_built_in(group, version, row))
@@ -223,8 +225,17 @@ class ResourceTable:
 
     def stored(self) -> list[Resource]:
         """One resource per collection that can hold objects."""
-        unique: dict[tuple[str, str], Resource] = {}
-        for resource in self.by_path.values():
-            if not resource.create_only:
-                unique.setdefault(resource.storage, resource)
-        return list(unique.values())
+        return list(self._by_storage().values())
+
+    def of_storage(self, key: tuple[str, str]) -> t.Optional[Resource]:
+        """A resource whose objects are in a collection, or None when its kind is no longer served."""
+        return self._by_storage().get(key)
+
+    def _by_storage(self) -> dict[tuple[str, str], Resource]:
+        if self._storage_revision != self.revision:
+            self._storages = {}
+            for resource in self.by_path.values():
+                if not resource.create_only:
+                    self._storages.setdefault(resource.storage, resource)
+            self._storage_revision = self.revision
+        return self._storages
