@@ -13,6 +13,8 @@ import math
 import re
 import typing as t
 
+from .cleaning import without_inner_labels
+
 TYPES = frozenset(["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"])
 OPS = frozenset(["sum", "prod", "min", "max", "avg", "mulsum", "none"])
 
@@ -211,7 +213,7 @@ class RowReader:
 
     def feed(self, text: str, hosts: t.Collection[str]) -> tuple[t.Optional[Row], t.Optional[str]]:
         if "[" in text and "NCCL" not in text:
-            text = re.sub(r"\[\d{1,6}\](?=\s|$)", "", text)
+            text = without_inner_labels(text)
         tokens = text.split()
         if starts_row(tokens):
             row = parse_row(text, self.titles)
