@@ -156,7 +156,7 @@ def _without_document(document: Document, exit_code: t.Optional[int]) -> list[_I
     status = codes.exit_status(exit_code)
     if status is not None:
         # Without a document "errors were reported" says nothing about the GPUs.
-        outcome = "incomplete" if status.ret in (-30, -51) else status.outcome
+        outcome = "incomplete" if status.ret in (codes.NVVS_ERROR, codes.NVVS_ISOLATE_ERROR) else status.outcome
         return [_Issue(outcome, _sentence(document, f"exit {exit_code} ({status.name})"), advice=status.advice)]
     if document.generation == "v4":
         return [_Issue("incomplete", "the document holds no test")]
@@ -177,6 +177,8 @@ def _exit_issue(issues: list[_Issue], exit_code: t.Optional[int]) -> list[_Issue
     if exit_code in (None, 0) or any(issue.outcome not in ("warn", "pass") for issue in issues):
         return []
     status = codes.exit_status(exit_code)
+    if status is not None and status.ret == codes.NVVS_ERROR and any(issue.code for issue in issues):
+        return []  # it counts error records, also those of warnings
     if status is None:
         return [_Issue("inconclusive", f"the document shows no failure, but dcgmi ended with exit {exit_code}")]
     message = f"the document shows no failure, but dcgmi ended with exit {exit_code} ({status.name})"

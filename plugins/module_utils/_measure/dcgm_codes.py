@@ -159,14 +159,16 @@ class Exit(t.NamedTuple):
     advice: str = ""
 
 
-# Classes: pass and warn aside, from worst to best. C(verdict_of) maps them to the verdicts of a measurement.
+# Return values after which a document says what happened.
+NVVS_ERROR, NVVS_ISOLATE_ERROR = -30, -51
+
 _BUSY = "Wait until the other diagnostic has ended, then run again."
 _IMAGE = "The image of the test is broken or too old for the host engine."
 _ENGINE = "Check the host engine service: its address, port and version."
 
 _EXITS: tuple[tuple[int, str, str, str], ...] = (
-    (-30, "NVVS_ERROR", "inconclusive", "Read the document: the diagnostic ran and reported errors."),
-    (-51, "NVVS_ISOLATE_ERROR", "inconclusive", "The diagnostic asked for isolation, but no document says of what."),
+    (NVVS_ERROR, "NVVS_ERROR", "inconclusive", "Read the document: the diagnostic ran and reported errors."),
+    (NVVS_ISOLATE_ERROR, "NVVS_ISOLATE_ERROR", "inconclusive", "The diagnostic asked for isolation, but no document says of what."),
     (-34, "IN_USE", "busy", _BUSY),
     (-39, "DIAG_ALREADY_RUNNING", "busy", _BUSY),
     (-54, "PAUSED", "busy", "The host engine is paused: resume it, then run again."),

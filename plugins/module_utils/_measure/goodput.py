@@ -304,14 +304,14 @@ def blocking_seconds(run: Run, save: Save) -> t.Optional[float]:
     end = save.scheduled if save.asynchronous else save.durable
     if save.started is not None and end is not None:
         return max(0.0, round(_seconds(save.started, end), 6))
-    before, after = save.steps_before - 1, save.steps_before
-    if before < 0 or after >= len(run.steps):
+    after = next((number for number, step in enumerate(run.steps) if step.printed > save.iteration), 0)
+    if after == 0:
         return None
-    earlier, later = run.times[before], run.times[after]
+    earlier, later = run.times[after - 1], run.times[after]
     step = run.steps[after]
     if earlier is None or later is None or step.step_ms is None:
         return None
-    expected = (step.iteration - run.steps[before].iteration) * step.step_ms / 1000.0
+    expected = (step.iteration - run.steps[after - 1].iteration) * step.step_ms / 1000.0
     # Times are printed in whole seconds by the versions that need this.
     return max(0.0, round(_seconds(earlier, later) - expected, 1))
 

@@ -43,11 +43,11 @@ def find_last(text: str, is_root: t.Callable[[t.Any], bool], first_keys: t.Seque
 
 
 def _begins(rest: str, first_keys: t.Sequence[str]) -> bool:
-    """Whether a text ends with the first bytes of a document that was cut."""
-    tail = re.search(r'\{\s*(?:"([\w ]{0,40}))?$', rest)
+    """Whether a text ends with the first bytes of a document that was cut. A brace alone is no sign of one."""
+    tail = re.search(r'\{\s*"([\w ]{1,40})$', rest)
     if tail is None:
         return False
-    word = tail.group(1) or ""
+    word = tail.group(1)
     plain = [key.partition("[")[0] for key in first_keys]
     return any(key.startswith(word) or word.startswith(key) for key in plain)
 

@@ -50,11 +50,12 @@ _NVCRE_UNITS = ("s", "ms", "us")
 
 @dataclasses.dataclass(frozen=True)
 class Pattern:
-    """A regular expression with named groups, and the unit each group is printed in."""
+    """A regular expression with named groups, the unit each group is printed in, and how many first matches to skip."""
 
     name: str
     regex: re.Pattern[str]
     units: dict[str, str]
+    skip: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +66,7 @@ class JsonRule:
     where: t.Any
     fields: dict[str, t.Any]
     units: dict[str, str]
+    skip: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -309,7 +311,7 @@ def _reading(node: _Node) -> Reading:
 
 
 def _pattern(name: str, node: _Node, allowed_units: t.Iterable[str] = UNITS) -> Pattern:
-    node.only("key of a pattern", ("regex", "example", "units", "description"))
+    node.only("key of a pattern", ("regex", "example", "units", "description", "skip"))
     source = node.at("regex").text()
     if not source:
         node.fail("a pattern needs a regex")
@@ -322,11 +324,11 @@ def _pattern(name: str, node: _Node, allowed_units: t.Iterable[str] = UNITS) -> 
         if group not in regex.groupindex:
             raise unknown_value(f"group of {name!r}", group, regex.groupindex, unit.place)
         units[group] = unit.one_of("unit", allowed_units, "")
-    return Pattern(name, regex, units)
+    return Pattern(name, regex, units, node.at("skip").count() or 0)
 
 
 def _json_rule(name: str, node: _Node) -> JsonRule:
-    node.only("key of a JSON rule", ("where", "fields", "example", "units", "description"))
+    node.only("key of a JSON rule", ("where", "fields", "example", "units", "description", "skip"))
     fields = {field: _jmespath(part) for field, part in node.at("fields").items()}
     if not fields:
         node.fail("a JSON rule needs fields")
@@ -336,7 +338,7 @@ def _json_rule(name: str, node: _Node) -> JsonRule:
         if field not in fields:
             raise unknown_value(f"field of {name!r}", field, fields, unit.place)
         units[field] = unit.one_of("unit", UNITS, "")
-    rule = JsonRule(name, where, fields, units)
+    rule = JsonRule(name, where, fields, units, node.at("skip").count() or 0)
     _check_json_example(rule, node.at("example"))
     return rule
 

@@ -97,7 +97,8 @@ def _own(profile: Profile, sources: t.Iterable[t.Iterable[LogLine]], context: t.
             open_end = line.torn
             if not line.torn and len(line.text) <= MAX_LINE:
                 _take(profile, line.text, samples)
-    kept = {name: _after_warmup(rows, context) for name, rows in samples.items()}
+    rules = {**profile.patterns, **profile.json_rules}
+    kept = {name: _after_warmup(rows, rules[name].skip, context) for name, rows in samples.items()}
     values = {rule.name: _value(rule, kept[rule.source]) for rule in profile.metrics.values()}
     verdict, reason = _verdict(profile, samples, values, open_end, context)
     return measurement(
@@ -144,12 +145,13 @@ def _search(expression: t.Any, document: t.Any) -> t.Any:
         return None
 
 
-def _after_warmup(rows: list[Sample], context: t.Mapping[str, t.Any]) -> list[Sample]:
-    """Samples that count. With a step number: by step; without: the first C(warmup_steps) samples are left out."""
+def _after_warmup(rows: list[Sample], skip: int, context: t.Mapping[str, t.Any]) -> list[Sample]:
+    """Samples that count. Warm-up and interval go by the number of the step, where a pattern captures one."""
+    rows = rows[skip:]
     warmup, interval = context.get("warmup_steps") or 0, context.get("log_interval") or 1
     group = next((name for name in _STEP_GROUPS if rows and name in rows[0]), None)
     if group is None:
-        return rows[warmup:]
+        return rows
     kept = []
     for row in rows:
         step = number(row.get(group))

@@ -30,8 +30,6 @@ class Save:
     done: bool = False
     asynchronous: bool = False
     duration: t.Optional[float] = None
-    steps_before: int = 0
-    steps_at_end: int = 0
 
 
 @dataclasses.dataclass
@@ -290,7 +288,7 @@ class _Builder:
     def _on_save(self, event: Event, when: Time) -> None:
         run = self._run()
         iteration = t.cast(int, event.iteration)
-        run.saves[iteration] = Save(iteration, event.path, started=when, steps_before=len(run.steps))
+        run.saves[iteration] = Save(iteration, event.path, started=when)
 
     def _on_scheduled(self, event: Event, when: Time) -> None:
         save = self._save(event.iteration, event.path)
@@ -301,9 +299,10 @@ class _Builder:
         save = self._save(event.iteration, event.path)
         if save is not None and not save.done:
             save.durable, save.done = when, True
-            save.steps_at_end = len(self._run().steps)
-            if save.started is not None or save.scheduled is not None:
-                save.asynchronous = save.asynchronous or save.steps_at_end > save.steps_before
+            steps = self._run().steps
+            # Steps went on before it was durable. NeMo's step lines count one more than its checkpoints.
+            if save.started is not None and steps and steps[-1].printed > save.iteration:
+                save.asynchronous = True
 
     def _on_finalized(self, event: Event, when: Time) -> None:
         """The line names the number of steps done, which is one more than the iteration of the checkpoint."""
@@ -326,7 +325,7 @@ class _Builder:
         if iteration is None:
             return next((save for save in reversed(run.saves.values()) if not save.done), None)
         if iteration not in run.saves:
-            run.saves[iteration] = Save(iteration, path, steps_before=len(run.steps))
+            run.saves[iteration] = Save(iteration, path)
         run.saves[iteration].path = run.saves[iteration].path or path
         return run.saves[iteration]
 
