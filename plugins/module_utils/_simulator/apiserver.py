@@ -117,7 +117,8 @@ class ApiServer:
         self._stopping = asyncio.Event()
         housekeeper = gc.Housekeeper(self.registry)
         self._seed()
-        server = web.Server(self._handle, access_log=None)
+        # A client that leaves ends its watch and its log at once, not at the next event.
+        server = web.Server(self._handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=2)
         await self._runner.setup()
         listener = socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET, socket.SOCK_STREAM)
@@ -182,8 +183,10 @@ class ApiServer:
                 answer = await self._serve(request, target, options)
         except ApiError as error:
             answer = _error_answer(error)
-        except web.HTTPRequestEntityTooLarge:
-            answer = _error_answer(ApiError(413, "RequestEntityTooLarge", f"limit is {_MAX_BODY}"))
+        except asyncio.CancelledError:
+            if target is not None and self._audit.enabled:
+                self._record(request, target, target.name, 200)
+            raise
         except Exception as error:  # a fault of the simulator: answer like a server that panicked, and say where
             _LOG.exception("%s %s", request.method, path)
             answer = _error_answer(ApiError(500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}"))
@@ -286,7 +289,7 @@ class ApiServer:
         if target.subresource == "log":
             pod = self.registry.get(resource, target.namespace, target.name)
             return await self._logs.serve(request, pod)
-        if target.subresource not in ("", "status", "scale"):
+        if target.subresource not in ("", "status"):
             raise api_errors.method_not_allowed()
         view = watching.wanted_view(request.headers.get("Accept", ""), query)
         watched = watching.is_true(query.get("watch"))

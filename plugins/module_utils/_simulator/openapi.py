@@ -19,7 +19,6 @@ _SUBRESOURCE_KINDS = {
     "log": ("", "", "Pod", ["get"]),
     "finalize": ("", "", "Namespace", ["update"]),
     "token": ("authentication.k8s.io", "v1", "TokenRequest", ["create"]),
-    "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
 }
 
 

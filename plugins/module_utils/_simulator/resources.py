@@ -73,7 +73,7 @@ class Resource:
 
 
 # group, version: kind, plural, namespaced, short names (space separated), flags.
-# Flags: s status subresource, g generation, k keeps status on create, c create only (reviews), a category "all", S scale subresource.
+# Flags: s status subresource, g generation, k keeps status on create, c create only (reviews), a category "all".
 _BUILT_IN: dict[tuple[str, str], tuple[tuple[str, str, bool, str, str], ...]] = {
     ("", "v1"): (
         ("Namespace", "namespaces", False, "ns", "s"),

@@ -206,9 +206,7 @@ class CustomVersion:
         self.schema: Object = (version.get("schema") or {}).get("openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True}
         self.columns: list[Object] = version.get("additionalPrinterColumns") or []
         self.selectable = tuple(item["jsonPath"].lstrip(".") for item in version.get("selectableFields") or ())
-        subresources = version.get("subresources") or {}
-        self.has_status = "status" in subresources
-        self.has_scale = "scale" in subresources
+        self.has_status = "status" in (version.get("subresources") or {})
         checked = {**self.schema, "properties": {k: v for k, v in (self.schema.get("properties") or {}).items() if k != "metadata"}}
         self._validator = jsonschema_rs.Draft4Validator(json_schema(checked), validate_formats=True)
         typed = {**self.schema, "properties": {**(self.schema.get("properties") or {}), "metadata": {"$ref": OBJECT_META}}}
@@ -250,7 +248,6 @@ def resources_of(definition: Object, types: BuiltInTypes) -> list[Resource]:
         if not version.get("served", True):
             continue
         compiled = CustomVersion(version, types)
-        subresources = {name for name, present in (("status", compiled.has_status), ("scale", compiled.has_scale)) if present}
         result.append(
             Resource(
                 group=spec["group"],
@@ -261,7 +258,7 @@ def resources_of(definition: Object, types: BuiltInTypes) -> list[Resource]:
                 singular=names.get("singular", ""),
                 short_names=tuple(names.get("shortNames") or ()),
                 categories=tuple(names.get("categories") or ()),
-                subresources=frozenset(subresources),
+                subresources=frozenset(("status",) if compiled.has_status else ()),
                 generation=True,
                 list_kind=names.get("listKind", ""),
                 custom=compiled,

@@ -427,10 +427,10 @@ def label_selector(selector: Object, field: str) -> Errors:
     return errors + _expressions(selector.get("matchExpressions"), f"{field}.matchExpressions", _SELECTOR_OPERATORS)
 
 
-def pod_spec(spec: Object, field: str) -> Errors:
-    """A pod spec, in a pod or in a template."""
+def pod_spec(spec: Object, field: str, claims: t.Iterable[str] = ()) -> Errors:
+    """A pod spec, in a pod or in a template. claims: volumes that the owner of the template adds."""
     volumes, errors = _volumes(spec.get("volumes"), f"{field}.volumes")
-    errors += _containers(spec, field, volumes)
+    errors += _containers(spec, field, volumes | set(claims))
     errors += _one_of(spec.get("restartPolicy"), f"{field}.restartPolicy", ("Always", "Never", "OnFailure"))
     errors += _one_of(spec.get("dnsPolicy"), f"{field}.dnsPolicy", ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"))
     errors += _tolerations(spec.get("tolerations"), f"{field}.tolerations")
@@ -456,11 +456,11 @@ def _pod(obj: Object) -> Errors:
     return pod_spec(obj["spec"], "spec")
 
 
-def _template(template: Object, field: str) -> Errors:
+def _template(template: Object, field: str, claims: t.Iterable[str] = ()) -> Errors:
     metadata = template.get("metadata") or {}
     errors = check_labels(metadata.get("labels"), f"{field}.labels")
     errors += _annotations(metadata.get("annotations"), f"{field}.annotations")
-    return errors + pod_spec(template.get("spec") or {}, f"{field}.spec")
+    return errors + pod_spec(template.get("spec") or {}, f"{field}.spec", claims)
 
 
 # What of a pod may change once it exists; the rest of its spec is fixed.
@@ -688,7 +688,8 @@ def _selected_template(obj: Object) -> Errors:
         errors += label_selector(selector, "spec.selector")
         if not errors and not match_labels(selector, labels):
             errors.append(invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"))
-    errors += _template(spec["template"], "spec.template")
+    claims = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates") or ()]
+    errors += _template(spec["template"], "spec.template", claims)
     policy = spec["template"]["spec"].get("restartPolicy")
     if policy != "Always":
         errors.append(unsupported("spec.template.spec.restartPolicy", policy, ("Always",)))
