@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import re
 import typing as t
 
@@ -82,6 +83,8 @@ def _path_problem(value: str) -> str:
     return ""
 
 
+# The same few thousand keys and values come again with every node.
+@functools.lru_cache(maxsize=16384)
 def key_problem(key: str) -> str:
     """Why a label or annotation key, a taint key or an extended resource is not a qualified name."""
     prefix, slash, name = key.rpartition("/")
@@ -94,9 +97,9 @@ def key_problem(key: str) -> str:
     return "" if _QUALIFIED.fullmatch(name) else _KEY_TEXT
 
 
-def label_value_problem(value: t.Any) -> str:
+@functools.lru_cache(maxsize=16384)
+def label_value_problem(text: str) -> str:
     """Why a value is not a label value; empty when it is one."""
-    text = str(value)
     if len(text) > 63:
         return "must be no more than 63 characters"
     return "" if not text or _QUALIFIED.fullmatch(text) else _VALUE_TEXT
