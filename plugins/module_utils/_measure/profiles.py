@@ -97,7 +97,7 @@ def _own(profile: Profile, sources: t.Iterable[t.Iterable[LogLine]], context: t.
             open_end = line.torn
             if not line.torn and len(line.text) <= MAX_LINE:
                 _take(profile, line.text, samples)
-    rules = {**profile.patterns, **profile.json_rules}
+    rules: dict[str, t.Union[profile_files.Pattern, profile_files.JsonRule]] = {**profile.patterns, **profile.json_rules}
     kept = {name: _after_warmup(rows, rules[name].skip, context) for name, rows in samples.items()}
     values = {rule.name: _value(rule, kept[rule.source]) for rule in profile.metrics.values()}
     verdict, reason = _verdict(profile, samples, values, open_end, context)
