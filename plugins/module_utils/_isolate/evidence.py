@@ -29,26 +29,36 @@ STRONG_RATIO = 0.87  # a failure below this, and beyond 6 sigma, is never shrugg
 PRIOR_SIGMA, PRIOR_RUNS = 0.05, 4
 SIGMA_FLOOR, SIGMA_CEILING = 0.01, 0.15
 BASELINE_RUNS = 3
+FLOOR_MARGIN, FLOOR_DOUBT = 0.04, 0.25  # a median this far above the expected value (more if few runs) means that it is a floor
+POOL = "all"
+
+Kind = tuple[str, str, int, bool]  # shape, transport, size class, whether the caller expects a value
 
 
 class Evidence:
     """Learns the noise and the usual value of each kind of test, and weighs single runs with them.
+
+    The caller's expected value may be what a healthy group reaches or a floor that it must exceed: runs that lie well
+    above it shift the yardstick up to their median. Without an expected value the median of comparable runs is used.
 
     sigma: the relative noise of one run, when the caller knows it; otherwise it is estimated.
     """
 
     def __init__(self, sigma: t.Optional[float] = None) -> None:
         self._fixed = sigma
-        self._squares = 0.0
-        self._runs = 0
-        self._usual: dict[tuple[str, str, int], list[float]] = {}
+        self._logs: dict[Kind, list[float]] = {}  # ln(value / expected), or ln(value) of runs that met the criterion; sorted
+        # What follows is derived from the runs so far and forgotten with every new one.
+        self._estimate: t.Optional[tuple[float, int]] = None
+        self._usuals: dict[Kind, t.Optional[float]] = {}
+        self._weights: dict[int, float] = {}
 
     @property
     def sigma(self) -> float:
         """Relative noise of one run. Only runs above expectation are used: a fault can only pull a value down."""
         if self._fixed is not None:
             return self._fixed
-        variance = (self._squares + PRIOR_RUNS * PRIOR_SIGMA**2) / (self._runs + PRIOR_RUNS)
+        squares, runs = self._above()
+        variance = (squares + PRIOR_RUNS * PRIOR_SIGMA**2) / (runs + PRIOR_RUNS)
         return min(max(math.sqrt(variance), SIGMA_FLOOR), SIGMA_CEILING)
 
     @property
@@ -56,25 +66,55 @@ class Evidence:
         """Upper estimate of the noise, for evidence that accuses: few runs know the noise badly."""
         if self._fixed is not None:
             return self._fixed
-        return min(self.sigma * (1 + 1 / math.sqrt(self._runs + PRIOR_RUNS)), SIGMA_CEILING)
+        return min(self.sigma * (1 + 1 / math.sqrt(self._above()[1] + PRIOR_RUNS)), SIGMA_CEILING)
+
+    def _above(self) -> tuple[float, int]:
+        """Sum of squares and number of runs above expectation."""
+        if self._estimate is None:
+            squares, runs = 0.0, 0
+            for kind, logs in self._logs.items():
+                usual = self._usual(kind)
+                if kind[0] == POOL or usual is None:
+                    continue
+                above = logs[bisect.bisect_right(logs, usual) :]
+                squares += sum((log - usual) ** 2 for log in above)
+                runs += len(above)
+            self._estimate = squares, runs
+        return self._estimate
 
     def learn(self, trial: Trial) -> None:
         """Take one finished run into the estimates."""
-        if trial.outcome != "measured" or not _usable(trial.value):
+        if trial.outcome != "measured" or not _usable(trial.value) or (trial.expected is None and trial.passed is False):
             return
-        if trial.expected is None and trial.passed is not False:
-            bisect.insort(self._usual.setdefault(_kind(trial), []), t.cast(float, trial.value))
-        deviation = self.deviation(trial)
-        if deviation is not None and deviation > 0:
-            self._squares += min(deviation, 0.5) ** 2
-            self._runs += 1
+        log = math.log(t.cast(float, trial.value) / (trial.expected or 1.0))
+        for kind in (_kind(trial), _pool(trial)):
+            bisect.insort(self._logs.setdefault(kind, []), log)
+        self._estimate = None
+        self._usuals.clear()
+        self._weights.clear()
+
+    def _usual(self, kind: Kind) -> t.Optional[float]:
+        if kind not in self._usuals:
+            self._usuals[kind] = self._median(kind)
+        return self._usuals[kind]
+
+    def _median(self, kind: Kind) -> t.Optional[float]:
+        """What a healthy run of this kind shows: ln(value), or ln(value / expected) when the caller expects something."""
+        relative = kind[-1]
+        logs = self._logs.get(kind, [])
+        if len(logs) < BASELINE_RUNS and relative:
+            logs = self._logs.get((POOL, "", 0, True), [])
+        if len(logs) < BASELINE_RUNS:
+            return 0.0 if relative else None
+        median = logs[len(logs) // 2]
+        if not relative:
+            return median
+        return median if median > FLOOR_MARGIN + FLOOR_DOUBT / math.sqrt(len(logs)) else 0.0
 
     def expected(self, trial: Trial) -> t.Optional[float]:
-        """The caller's expected value, else the median of comparable runs that met the criterion, else None."""
-        if _usable(trial.expected):
-            return trial.expected
-        values = self._usual.get(_kind(trial), [])
-        return values[len(values) // 2] if len(values) >= BASELINE_RUNS else None
+        """The value a healthy group would show in this test, None when nothing is known."""
+        usual = self._usual(_kind(trial))
+        return None if usual is None else math.exp(usual) * (trial.expected or 1.0)
 
     def deviation(self, trial: Trial) -> t.Optional[float]:
         """ln(measured / expected), None when either is unknown."""
@@ -90,6 +130,14 @@ class Evidence:
 
     def weight(self, trial: Trial) -> float:
         """The log-likelihood ratio of one run, between -6 and +6; 0 when the run says nothing."""
+        known = self._weights.get(id(trial)) if trial.done else None
+        if known is None:
+            known = self._weigh(trial)
+            if trial.done:
+                self._weights[id(trial)] = known
+        return known
+
+    def _weigh(self, trial: Trial) -> float:
         if trial.outcome == "unmeasured":
             return 0.0
         if trial.outcome == "failed" or (trial.value is not None and not _usable(trial.value)):
@@ -102,9 +150,9 @@ class Evidence:
         sigma = self.sigma if distance > 0 else self.cautious_sigma
         raw = FAULT_SHIFT / sigma**2 * distance
         weight = min(max(raw, -CLIP), CLIP)
-        # Without an expected value from the caller the fleet is only a yardstick for strength: the user's criterion
-        # says which side of the limit a run is on.
-        if trial.expected is None and verdict is not None and weight * verdict < 0:
+        # Where the fleet is the yardstick, it only says how clearly: the user's criterion says on which side a run is.
+        by_fleet = trial.expected is None or self._usual(_kind(trial)) != 0
+        if by_fleet and verdict is not None and weight * verdict < 0:
             return verdict
         return weight
 
@@ -122,6 +170,11 @@ def _usable(value: t.Optional[float]) -> bool:
     return value is not None and math.isfinite(value) and value > 0
 
 
-def _kind(trial: Trial) -> tuple[str, str, int]:
+def _kind(trial: Trial) -> Kind:
     """Runs are comparable when shape, transport and size class (next power of two) agree."""
-    return trial.shape, trial.transport, (len(trial.nodes) - 1).bit_length()
+    return trial.shape, trial.transport, (len(trial.nodes) - 1).bit_length(), _usable(trial.expected)
+
+
+def _pool(trial: Trial) -> Kind:
+    """All runs with an expected value, for kinds of which there are too few."""
+    return POOL, "", 0, _usable(trial.expected)

@@ -86,7 +86,7 @@ def _second_side(search: Search, others: list[Nodes], transport: str) -> Steps:
     start = others[0]
     rest = others[1:]
     if len(start) == 1:
-        couples = [(others[at][0], others[at + 1][0]) for at in range(0, len(others) - 1, 2)]
+        couples = _strangers(search, [group[0] for group in others], transport)
         trials = [search.ask(couple, transport, "two accused nodes together", "two sides of a domain, not bad nodes") for couple in couples]
         verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
         good = [couple for couple, verdict in zip(couples, verdicts, strict=True) if verdict == "pass"]
@@ -96,6 +96,19 @@ def _second_side(search: Search, others: list[Nodes], transport: str) -> Steps:
         rest = [group for group in others if not set(group) & set(start)]
     joined = yield from _meet(search, start, rest, transport)
     return tuple(sorted({node for group in [start, *joined] for node in group}))
+
+
+def _strangers(search: Search, nodes: list[int], transport: str) -> list[tuple[int, int]]:
+    """Disjoint couples that are not known to fail together."""
+    couples = []
+    rest = list(nodes)
+    while len(rest) > 1:
+        node = rest.pop(0)
+        mate = next((other for other in rest if not _failed_together(search, (node,), (other,), transport)), None)
+        if mate is not None:
+            rest.remove(mate)
+            couples.append((node, mate))
+    return couples
 
 
 def _meet(search: Search, side: Nodes, groups: list[Nodes], transport: str) -> Steps:
