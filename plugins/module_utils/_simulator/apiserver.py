@@ -166,7 +166,7 @@ class ApiServer:
     async def _collect_pods(self) -> None:
         while True:
             await asyncio.sleep(_POD_GC_SECONDS)
-            gc.expire_finished_grace(self.registry)
+            gc.collect_lost_pods(self.registry)
 
     # --- requests ---------------------------------------------------------------------------------------------------------
 

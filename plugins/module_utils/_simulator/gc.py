@@ -231,7 +231,7 @@ class Housekeeper:
             self._registry.patch(resource, namespace, stored.name, "merge", change, Options(), "status")
 
 
-def expire_finished_grace(registry: Registry) -> None:
+def collect_lost_pods(registry: Registry) -> None:
     """Remove pods whose node no longer exists and whose grace period is long over: nobody is left to confirm their end."""
     nodes = registry.store.collection(("", "nodes"))
     resource = t.cast(Resource, registry.table.find("", "v1", "pods"))
