@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certifications through the real playbooks, on a cluster that is told to be faulty.
 
-A scenario is written once: it gets a cluster from the fixture "cluster" and does not know which backend serves it.
+A scenario is written once: it gets a cluster from the fixture "start_cluster" and does not know which backend serves it.
+READINESS_BACKEND=control_plane takes a genuine control plane (tests/control_plane) with simulated nodes instead of the simulator.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ import typing as t
 import pytest
 import yaml
 
+from ansible_collections.gpu_cluster.readiness.tests.control_plane import backend, build
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIMULATOR = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
 READY_S = 60
 PLAY_S = 600
+GENUINE = os.environ.get("READINESS_BACKEND", "simulated") == "control_plane"
 
 
 @dataclasses.dataclass
@@ -51,8 +55,24 @@ class Result:
 class Cluster:
     """A running cluster and the means to certify it."""
 
-    def __init__(self, kubeconfig: pathlib.Path, work: pathlib.Path, audit: t.Optional[pathlib.Path]) -> None:
-        self.kubeconfig, self.work, self.audit = kubeconfig, work, audit
+    def __init__(self, kubeconfig: pathlib.Path, work: pathlib.Path, genuine: t.Optional[backend.Backend] = None) -> None:
+        self.kubeconfig, self.work, self._genuine = kubeconfig, work, genuine
+        self._audit_start = genuine.audit.stat().st_size if genuine and genuine.audit else 0
+
+    @property
+    def audit(self) -> pathlib.Path:
+        """Every request since this cluster was started, one JSON line each (see docs/simulation.md)."""
+        path = self.work / "audit.jsonl"
+        if self._genuine:
+            rows = backend.plain_rows(self.audit_events())
+            path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        return path
+
+    def audit_events(self) -> list[dict[str, t.Any]]:
+        """The audit.k8s.io events of a genuine control plane since this cluster was started."""
+        if self._genuine is None or self._genuine.audit is None:
+            pytest.skip("the audit log of a cluster that was not started by the tests cannot be read")
+        return backend.audit_rows(self._genuine.audit, self._audit_start)
 
     def environment(self) -> dict[str, str]:
         return {
@@ -112,30 +132,58 @@ class Cluster:
         return shown.split()
 
 
+@pytest.fixture(scope="session")
+def genuine() -> t.Iterator[t.Optional[backend.Backend]]:
+    """The control plane of this session; None when the simulator is the backend."""
+    if not GENUINE:
+        yield None
+        return
+    try:
+        with backend.open_backend() as opened:
+            yield opened
+    except build.Unavailable as error:
+        pytest.skip(f"not run on a genuine control plane: {error}")
+
+
 @pytest.fixture
-def start_cluster(tmp_path: pathlib.Path) -> t.Iterator[t.Callable[..., Cluster]]:
+def start_cluster(tmp_path: pathlib.Path, genuine: t.Optional[backend.Backend]) -> t.Iterator[t.Callable[..., Cluster]]:
     """start_cluster(racks=…, faults=[…]) → Cluster. Everything that was started is stopped at the end."""
     started: list[subprocess.Popen[str]] = []
+    count = 0
 
     def start(**definition: t.Any) -> Cluster:
-        number = len(started)
-        work = tmp_path / f"cluster{number}"
+        nonlocal count
+        work = tmp_path / f"cluster{count}"
+        count += 1
         work.mkdir()
         path = work / "definition.yml"
         path.write_text(yaml.safe_dump({"seed": 7, "racks": 2, "nodes_per_rack": 4, "time_scale": 3600, **definition}))
-        kubeconfig, log, audit = work / "kubeconfig", work / "simulator.log", work / "audit.jsonl"
-        command = [sys.executable, "-m", SIMULATOR, "--definition", str(path), "--kubeconfig", str(kubeconfig), "--audit", str(audit)]
-        with log.open("w") as handle:
-            process = subprocess.Popen(command, cwd=work, stdout=handle, stderr=subprocess.STDOUT, text=True)
-        started.append(process)
-        deadline = time.monotonic() + READY_S
-        while "KUBECONFIG=" not in log.read_text():
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
-            time.sleep(0.1)
-        return Cluster(kubeconfig, work, audit)
+        kubeconfig = work / "kubeconfig"
+        if genuine:
+            genuine.attach(path, work)
+            kubeconfig.write_text(genuine.kubeconfig.read_text())
+        else:
+            started.append(_start_simulator(path, kubeconfig, work))
+        return Cluster(kubeconfig, work, genuine)
 
     yield start
     for process in started:
         process.send_signal(signal.SIGTERM)
     for process in started:
         process.wait(timeout=30)
+    if genuine:
+        genuine.reset()
+
+
+def _start_simulator(definition: pathlib.Path, kubeconfig: pathlib.Path, work: pathlib.Path) -> subprocess.Popen[str]:
+    log, audit = work / "simulator.log", work / "audit.jsonl"
+    command = [sys.executable, "-m", SIMULATOR, "--definition", str(definition), "--kubeconfig", str(kubeconfig), "--audit", str(audit)]
+    with log.open("w") as handle:
+        process = subprocess.Popen(command, cwd=work, stdout=handle, stderr=subprocess.STDOUT, text=True)
+    deadline = time.monotonic() + READY_S
+    while "KUBECONFIG=" not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise AssertionError(log.read_text())
+        time.sleep(0.1)
+    return process

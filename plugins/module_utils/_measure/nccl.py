@@ -446,6 +446,8 @@ class _Result:
             return "no_data", f"the program skipped the test: {section.skipped}"
         if self.log.unparsable_json and not section.table_seen:
             return "incomplete", "the JSON document is not closed or not readable, and there is no text of the run"
+        if section.footer_complete and not (section.started or section.config or section.table_seen):
+            return "incomplete", "the log holds only the end of the run: its head with the result table is lost"
         if section.footer_complete:
             return "no_data", "the footer says OK, but there is not a single row"
         return "no_data", "the log is empty" if self.log.empty else "there is no result table in the log"
@@ -691,7 +693,7 @@ def _parsed_section(section: Section, given: Context) -> dict[str, t.Any]:
         "partial_last_line": section.partial_last_line,
         "failures": section.failures,
         "ib_errors": section.ib_errors,
-        "head_lost": bool(section.rows) and not section.table_seen,
+        "head_lost": (bool(section.rows) or section.footer_complete) and not section.table_seen,
     }
     if parsed["missing_sizes"]:
         parsed["missing_because"] = "memory_limit" if _reduced(section) else "cut"

@@ -239,7 +239,7 @@ def conclusions(record: Record, judged: t.Optional[t.Mapping[str, t.Any]] = None
             found += [{"node": node, "verdict": verdict, **_told(suspect)} for node in suspect["nodes"]]
             named.update(suspect["nodes"])
         else:
-            found.append({"node": None, "verdict": "failed", **_told(suspect)})
+            found.append({"node": None, "nodes": suspect["nodes"], "verdict": "failed", **_told(suspect)})
     for node in [*conclusion["cleared"], *conclusion.get("acquitted", [])]:
         if node not in named:
             message = "cleared by isolation: it took part in tests that passed"

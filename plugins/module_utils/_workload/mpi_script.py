@@ -18,9 +18,6 @@ HOSTFILE = "/etc/mpi/hostfile"
 SSH_SECRET_DIR = "/etc/readiness-ssh"
 WORKER_WAIT_S = 300
 
-# The rows and footers of nccl-tests also go to the termination message: it survives when the kubelet rotates the log.
-KEEP_RESULT = "grep -E '^ *[0-9]+ +[0-9]+ +[a-z]|^# (Out of bounds|Avg bus)' | tail -c 4000 > /dev/termination-log"
-
 
 def _exports(env: t.Sequence[t.Mapping[str, str]]) -> tuple[list[str], list[str]]:
     """Shell lines and mpirun arguments for the environment of the ranks.
@@ -66,9 +63,7 @@ def mpi_script(*, mpirun: str, mpirun_args: t.Sequence[str], binary: str, args: 
         f'[ -x {shlex.quote(binary)} ] || fail "the image has no {binary}"',
         *export_lines,
         *pre_command,
-        f"exec 4> >({KEEP_RESULT}); keep=$!",
-        f"{command} 4>&- 2>&1 | tee /dev/fd/4",
-        'code="${PIPESTATUS[0]}"; exec 4>&-; wait "$keep"; exit "$code"',
+        f"exec {command}",
     ]
     return "\n".join(lines) + "\n"
 
