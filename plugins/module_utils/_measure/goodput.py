@@ -26,7 +26,7 @@ from . import training_runs
 from .measurement import measurement
 from .metrics import units
 from .reading import log_lines
-from .training_lines import parse_time
+from .training_lines import Wanted, parse_time
 from .training_runs import Log, Run, Save
 
 # Two ways to count that differ by more than this are shown as a contradiction.
@@ -39,7 +39,7 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dic
     context: measurement_started_at, job_interrupted_at (one time or a list), job_succeeded_at or job_failed_at,
     log_interval, warmup_steps, exit_code.
     """
-    return parse(training_runs.read_runs(log_lines(path) for path in paths), context)
+    return parse(training_runs.read_runs(log_lines(path, Wanted()) for path in paths), context)
 
 
 def parse(log: Log, context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -21,16 +21,29 @@ class LogLine(t.NamedTuple):
     torn: bool = False
 
 
-def log_lines(path: str) -> t.Iterator[LogLine]:
-    """The lines of a file, without their transport prefixes. Raises InputError when the file cannot be read."""
+def log_lines(path: str, wanted: t.Optional[t.Callable[[str], bool]] = None) -> t.Iterator[LogLine]:
+    """The lines of a file, without their transport prefixes. Raises InputError when the file cannot be read.
+
+    wanted: a cheap look at a raw line. Lines it refuses are left out, except the first and the last of the file,
+    whose times matter: taking prefixes off is most of the work on a log that is full of debug output.
+    """
     srun = False
+    first = True
+    passed_over: t.Optional[str] = None
     for block in cleaning.read_blocks(path):
         last = len(block.lines) - 1
         for number, raw in enumerate(block.lines):
+            if wanted is not None and not first and not wanted(raw):
+                passed_over = raw
+                continue
+            first, passed_over = False, None
             if not srun and raw[:1].isdigit() and cleaning.has_srun_label(raw):
                 srun = True
             line = cleaning.clean(raw, srun_labels=srun)
             yield LogLine(line.text, line.timestamp, block.open_end and number == last)
+    if passed_over is not None:
+        line = cleaning.clean(passed_over, srun_labels=srun)
+        yield LogLine(line.text, line.timestamp)
 
 
 def lines_of(text: str) -> t.Iterator[LogLine]:

@@ -18,7 +18,7 @@ from . import goodput, training_runs
 from .measurement import finding, measurement
 from .metrics import units
 from .reading import LogLine, lines_of, log_lines
-from .training_lines import Step, read_line
+from .training_lines import Step, Wanted, read_line
 from .training_runs import Log, Run, Save
 
 _FRAMEWORKS = {"megatron": "megatron", "nemo": "nemo", "lightning": "lightning", "lightning-rich": "lightning"}
@@ -39,7 +39,7 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dic
     paths:   logs of its pods, first pod first; logs of several attempts in order of time.
     context: exit_code, log_interval, warmup_steps, gpus, and the times goodput needs (see goodput.py).
     """
-    return parse((log_lines(path) for path in paths), context)
+    return parse((log_lines(path, Wanted()) for path in paths), context)
 
 
 def parse_text(text: str, context: t.Optional[t.Mapping[str, t.Any]] = None) -> dict[str, t.Any]:
@@ -69,11 +69,18 @@ def parse(
         units=units("training", found),
         parsed=_parsed(log, context),
         findings=findings,
-        computed={key: value for key, value in summary.items() if value is not None},
+        computed=_computed(log, summary),
         notes=_notes(log, said),
         profile=_profile(log, context),
         goodput={key: value for key, value in said.items() if key != "note"},
     )
+
+
+def _computed(log: Log, summary: dict[str, t.Any]) -> dict[str, t.Any]:
+    """The averages that are known, and what restarts cost in steps."""
+    kept, lost = goodput.kept_steps(log.runs)
+    known = {key: value for key, value in summary.items() if value is not None}
+    return {**known, "kept_steps": kept, "lost_steps": lost, "restart_point": goodput.restart_point(log.runs)}
 
 
 # --- averages ----------------------------------------------------------------------------------------------------
@@ -334,7 +341,6 @@ def _parsed(log: Log, context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "restart_point": goodput.restart_point(log.runs),
         "stragglers": log.stragglers,
         "timers": {name: _timer_row(pairs) for name, pairs in log.timers.items()},
-        "lines": log.lines,
     }
     if log.separate_tflops:
         parsed["tflops_from"] = 'separate "Step Time" line printed by rank 0 before the step line'

@@ -58,9 +58,9 @@ class Event:
 
 
 # A line without any of these words says nothing to us. Most lines of a log end here.
-_HINT = re.compile(
-    r"iteration|checkpoint|Checkpoint|datetime|world size|Step Time|Trainer\.fit|exiting program|states from|"
-    r"Restor|Epoch |\.\.: \(|/Rnk:|STRAGGLER|GLOBAL_RANK|Starting job"
+_HINTS = (
+    *("iteration", "checkpoint", "Checkpoint", "datetime", "world size", "Step Time", "Trainer.fit", "exiting program", "states from"),
+    *("Restor", "Epoch ", "..: (", "/Rnk:", "STRAGGLER", "GLOBAL_RANK", "Starting job"),
 )
 
 # --- Megatron-LM and Bridge --------------------------------------------------------------------------------------
@@ -140,13 +140,29 @@ _STEP_PATH = re.compile(r"step[=_-]?(\d+)")
 
 def read_line(text: str, torn: bool = False) -> t.Union[Step, Event, None]:
     """What the line says. torn: the log ends inside the line."""
-    if _HINT.search(text) is None:
+    if not may_say(text):
         return None
     for reader in (_nemo_step, _megatron_step, _bar, _megatron_event, _other_event):
         found = reader(text, torn)
         if found is not None:
             return found
     return None
+
+
+def may_say(text: str) -> bool:
+    """A cheap look at a line, prefixes or not: whether it can say anything."""
+    return " NCCL INFO " not in text and any(word in text for word in _HINTS)
+
+
+class Wanted:
+    """C(may_say) as a filter of raw lines. Behind a Rich bar every line may be a part of its metrics."""
+
+    def __init__(self) -> None:
+        self._rich = False
+
+    def __call__(self, raw: str) -> bool:
+        self._rich = self._rich or ("━" in raw and "it/s" in raw)
+        return self._rich or may_say(raw)
 
 
 def number(text: str) -> t.Optional[float]:

@@ -69,7 +69,6 @@ class Log:
     stragglers: list[str] = dataclasses.field(default_factory=list)
     validations: int = 0
     lifecycle: bool = False
-    lines: int = 0
     fractions: bool = False
 
     @property
@@ -85,12 +84,11 @@ class _Item(t.NamedTuple):
 
 
 class _Pod(t.NamedTuple):
-    """One file: its items, and the time of its last line."""
+    """One file: its items, and the times of its first and last line."""
 
     items: list[_Item]
     first: Time
     last: Time
-    lines: int
 
     def has(self, kind: str) -> bool:
         if kind == "step":
@@ -106,7 +104,7 @@ def read_runs(sources: t.Iterable[t.Iterable[LogLine]], read: ReadLine = read_li
     """Read files in order. A file with steps only continues a file before it that has the lifecycle only: the
     first pod prints starts and checkpoints, the last pod prints steps."""
     pods = [_read_pod(source, read) for source in sources]
-    log = Log(lines=sum(pod.lines for pod in pods))
+    log = Log()
     builder = _Builder(log)
     for group in _groups([pod for pod in pods if pod.items]):
         builder.feed_pod(group)
@@ -118,9 +116,7 @@ def _read_pod(lines: t.Iterable[LogLine], read: ReadLine) -> _Pod:
     items: list[_Item] = []
     first_stamp = last_stamp = None
     wrapped: t.Optional[tuple[Step, list[str]]] = None
-    count = 0
     for line in lines:
-        count += 1
         if line.timestamp:
             first_stamp = first_stamp or line.timestamp
             last_stamp = line.timestamp
@@ -143,7 +139,7 @@ def _read_pod(lines: t.Iterable[LogLine], read: ReadLine) -> _Pod:
     stamps = [item.when for item in items if item.when is not None]
     first = parse_time(first_stamp)  # the first stamp of a container is its start; the first printed time is not
     last = parse_time(last_stamp) or (stamps[-1] if stamps else None)
-    return _Pod(items, first, last, count)
+    return _Pod(items, first, last)
 
 
 def _groups(pods: list[_Pod]) -> t.Iterator[_Pod]:
@@ -166,7 +162,7 @@ def _together(first: _Pod, second: _Pod) -> _Pod:
     if all(item.when is not None for item in items):
         items = sorted(items, key=lambda item: t.cast(datetime.datetime, item.when))
     ends = [end for end in (first.last, second.last) if end is not None]
-    return _Pod(items, first.first or second.first, max(ends, default=None), first.lines + second.lines)
+    return _Pod(items, first.first or second.first, max(ends, default=None))
 
 
 class _Builder:
