@@ -6,6 +6,10 @@
     python -m ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.apiserver --kubeconfig PATH [--port N]
 
 One process, one event loop, objects in memory. Plain HTTP on the loopback interface.
+
+Not here, though a genuine server has it: enforcement of RBAC, admission webhooks, limit ranges and disruption budgets (all of these are
+stored); exec, attach, port-forward and proxying; the scale subresource; conversion webhooks; protobuf answers, and protobuf bodies with a
+pod template; priority and fairness. Controllers and node agents are clients of their own (package clients).
 """
 
 from __future__ import annotations
