@@ -154,7 +154,7 @@ def _from_v4(root: dict[str, t.Any], node: dict[str, t.Any]) -> Document:
     return document
 
 
-def _v4_test(category: dict[str, t.Any], node: dict[str, t.Any], hosts: t.Optional[dict[t.Any, str]] = None) -> Test:
+def _v4_test(category: dict[str, t.Any], node: dict[str, t.Any], hosts: t.Optional[dict[t.Optional[str], str]] = None) -> Test:
     results = [
         Result(
             _entity_name(result.get("entity_group"), result.get("entity_group_id"), result.get("entity_id")),
@@ -182,7 +182,7 @@ def _v4_test(category: dict[str, t.Any], node: dict[str, t.Any], hosts: t.Option
 
 
 def _from_mndiag(root: dict[str, t.Any]) -> Document:
-    hosts = {entry.get("host_id"): _text(entry.get("hostname")) or "" for entry in _dicts(root.get("hosts"))}
+    hosts = {_text(entry.get("host_id")): _text(entry.get("hostname")) or "" for entry in _dicts(root.get("hosts"))}
     document = Document("mndiag")
     for entry in _dicts(root.get("hosts")):
         document.dcgm = document.dcgm or _text(entry.get("dcgm_version"))
@@ -465,10 +465,11 @@ def _entity_name(group: t.Any, group_id: t.Any, entity_id: t.Any) -> t.Optional[
     return name if number is None else f"{name}{number}"
 
 
-def _host(hosts: t.Optional[dict[t.Any, str]], host_id: t.Any) -> t.Optional[str]:
-    if hosts is None or isinstance(host_id, (dict, list)):
+def _host(hosts: t.Optional[dict[t.Optional[str], str]], host_id: t.Any) -> t.Optional[str]:
+    number = _text(host_id)
+    if hosts is None or number is None:
         return None
-    return hosts.get(host_id) or (None if host_id is None else f"host {host_id}")
+    return hosts.get(number) or f"host {number}"
 
 
 def _gpu_numbers(value: t.Any) -> list[int]:

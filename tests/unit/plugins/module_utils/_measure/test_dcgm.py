@@ -302,8 +302,13 @@ _JSON = st.recursive(
 @given(_JSON, st.sampled_from(["DCGM Diagnostic", "DCGM GPU Diagnostic", "iterations"]))
 def test_any_shape_of_json_is_judged(value: t.Any, root: str) -> None:
     """A document of a version nobody has seen must not stop a certification."""
-    said = dcgm.parse(json.dumps({root: value, "Overall Result": "Pass"}), {"exit_code": 0, "expected_gpus": 8})
-    assert said["verdict"] in set(dcgm.VERDICTS.values())
+    for document in (
+        {root: value, "Overall Result": "Pass"},
+        {root: {"test_categories": [{"tests": [value]}]}, "entity_groups": value, "metadata": value},
+        {"DCGM Diagnostic": "DCGM Multi-Node Diagnostic", "hosts": [{"host_id": value}], "test_categories": value, "global_errors": value},
+    ):
+        said = dcgm.parse(json.dumps(document), {"exit_code": 0, "expected_gpus": 8})
+        assert said["verdict"] in set(dcgm.VERDICTS.values())
 
 
 _FAILING = v4(failing("memory", 5, 52, 2))
