@@ -8,7 +8,7 @@ ARGS ?=
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_LOCALHOST_WARNING := False
 
-.PHONY: help setup setup-test certify simulated-cluster test test-vectors lint clean
+.PHONY: help setup setup-test certify simulated-cluster control-plane test test-vectors test-control-plane lint clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -28,11 +28,18 @@ simulated-cluster: setup ## Run a simulated cluster until Ctrl-C; prints KUBECON
 	@exec $(VENV)/python -m ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator \
 	  --definition "$(SIMULATION)" --kubeconfig .build/simulated-cluster.kubeconfig
 
+control-plane: setup-test ## Run a genuine Kubernetes control plane with simulated nodes until Ctrl-C (needs Go; the first build takes ten minutes)
+	@exec $(VENV)/python -m ansible_collections.gpu_cluster.readiness.tests.control_plane \
+	  --definition "$(SIMULATION)" --kubeconfig .build/control-plane.kubeconfig --jobset-and-trainer $(ARGS)
+
 test: setup-test ## Run the whole test suite
 	@tests/run
 
 test-vectors: setup-test ## Compare the parsers with the log vectors; READINESS_CASES=<dir:dir> names others
 	@$(VENV)/python -m pytest -q tests/vectors
+
+test-control-plane: setup-test ## Run the end-to-end scenarios and the API contract on a genuine control plane alone
+	@tests/run control-plane
 
 lint: setup-test ## ruff, mypy, yamllint, ansible-lint, antsibull
 	@tests/lint

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pathlib
 import shutil
 import tempfile
@@ -21,7 +20,6 @@ from .children import Child, ChildFailed, free_ports
 
 READY_S = 120.0
 _ATTEMPTS = 3
-_CORE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 
 # Creations with what came of them, so that a test knows name and labels of each object; changes with what was asked; reads by name alone.
 AUDIT_POLICY = {
@@ -37,29 +35,11 @@ AUDIT_POLICY = {
 }
 
 
-class Programs:
-    """Where the programs are: KUBEBUILDER_ASSETS first, then what build.py made. Raises build.Unavailable."""
-
-    def __init__(self) -> None:
-        given = os.environ.get("KUBEBUILDER_ASSETS", "")
-        self._given = pathlib.Path(given) if given else None
-        self._built: t.Optional[pathlib.Path] = None
-        for name in _CORE:
-            self.path(name)
-
-    def path(self, name: str) -> str:
-        """A program or a folder of manifests. Builds everything when one is missing."""
-        if self._given is not None and (self._given / name).exists():
-            return str(self._given / name)
-        self._built = self._built or build.build()
-        return str(self._built / name)
-
-
 class ControlPlane:
     """Use as a context manager, from the main thread. node_grace_s: silence after which a node is lost."""
 
     def __init__(self, *, node_grace_s: float = 20, folder: t.Optional[pathlib.Path] = None) -> None:
-        self.programs = Programs()
+        self.programs = build.Programs()
         self.node_grace_s = node_grace_s
         self._kept = folder
         self.folder = pathlib.Path()
