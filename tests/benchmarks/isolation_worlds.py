@@ -9,7 +9,7 @@ fault          shows in
 =============  =====================================================================================
 node           every test with the node
 nic            every test of several nodes over the network
-nvlport        every test of several nodes over NVLink between nodes
+nvlport        every test over NVLink with another node of its domain
 intermittent   like nic, with probability ``p`` per test
 pair           a network test with both nodes
 uplink         a test that leaves the domain; with ``load`` only if at least 8 of its nodes take part
@@ -73,7 +73,8 @@ class World:
         if fault.kind == "intermittent":
             return net and self.random.random() < fault.p
         if fault.kind == "nvlport":
-            return not net
+            home = min(fault.nodes) // self.rack
+            return not net and sum(node // self.rack == home for node in members) > 1
         if fault.kind == "pair":
             return net and len(inside) == 2
         if fault.kind == "uplink":

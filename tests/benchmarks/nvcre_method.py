@@ -67,6 +67,9 @@ class Nvcre:
                     self.network_suspects.update(group)
                     self.healthy = [node for node in self.healthy if node not in group]
                     self.suspects += [node for node in group if node not in self.suspects]
+                elif not self.documented:
+                    # Passing without NVLink makes its members healthy, whatever failed with NVLink.
+                    self.healthy += [node for node in group if node not in self.healthy]
         healthy = set(self.healthy)
         representatives = tuple(next(node for node in group if node in healthy) for group in groups if healthy & set(group))
         # Domains that fail only over the network are looked at only if no domain failed over NVLink.

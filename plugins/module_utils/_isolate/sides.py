@@ -17,11 +17,13 @@ from .search import Finding, Search
 
 def reconsider_sides(search: Search) -> Steps:
     """Look at every domain whose findings could be the two sides of a partition."""
+    jobs = []
     for unit in range(len(search.units)):
         for transport in ("nvl", "net"):
             findings = _doubtful(search, unit, transport)
             if findings:
-                yield from _sides(search, unit, transport, findings)
+                jobs.append(_sides(search, unit, transport, findings))
+    yield from search.all_of(jobs)
 
 
 def _doubtful(search: Search, unit: int, transport: str) -> list[Finding]:
@@ -53,6 +55,14 @@ def _mixed(search: Search, finding: Finding) -> bool:
 
 
 def _sides(search: Search, unit: int, transport: str, findings: list[Finding]) -> Steps:
+    accused = [finding.left[0] for finding in findings if finding.kind == "node"]
+    if len(accused) == len(findings) and not any(_mixed(search, finding) for finding in findings):
+        # Nothing but accused nodes: only if two of them work together it is worth a closer look.
+        couples = _strangers(search, accused, transport)
+        trials = [search.ask(couple, transport, "two accused nodes together", "two sides of a domain, not bad nodes") for couple in couples]
+        verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
+        if "pass" not in verdicts:
+            return
     broken = {node for node, finding in search.accused.items() if finding not in findings} | set(search.lost)
     nodes = tuple(node for node in search.units[unit].nodes if node not in broken)
     groups = _worked_together(search, nodes, transport)
