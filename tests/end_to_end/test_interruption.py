@@ -42,5 +42,9 @@ def test_killing_the_play_leaves_nothing(start_cluster, number):
     until(lambda: cluster.objects_of_ours() == [], "objects were left behind")
     assert play.returncode != 0
     run = next(path for path in (cluster.work / "runs").iterdir() if path.is_dir() and not path.is_symlink())
-    entries = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
-    assert entries[-1]["event"] == "batch_end" and entries[-1]["cleanup"]["proven"]
+
+    def last() -> dict:
+        return json.loads((run / "journal.jsonl").read_text().splitlines()[-1])
+
+    until(lambda: last()["event"] == "batch_end", "the batch did not come to its end")
+    assert last()["cleanup"]["proven"]
