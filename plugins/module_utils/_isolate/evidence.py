@@ -47,10 +47,11 @@ class Evidence:
     def __init__(self, sigma: t.Optional[float] = None) -> None:
         self._fixed = sigma
         self._logs: dict[Kind, list[float]] = {}  # ln(value / expected), or ln(value) of runs that met the criterion; sorted
+        self._groups: dict[Kind, set[tuple[int, ...]]] = {}  # whose runs these are: repeats of one group are no comparison
         # What follows is derived from the runs so far and forgotten with every new one.
         self._estimate: t.Optional[tuple[float, int]] = None
         self._usuals: dict[Kind, t.Optional[float]] = {}
-        self._weights: dict[int, float] = {}
+        self._weights: dict[Trial, float] = {}
 
     @property
     def sigma(self) -> float:
@@ -89,6 +90,7 @@ class Evidence:
         log = math.log(t.cast(float, trial.value) / (trial.expected or 1.0))
         for kind in (_kind(trial), _pool(trial)):
             bisect.insort(self._logs.setdefault(kind, []), log)
+            self._groups.setdefault(kind, set()).add(trial.nodes)
         self._estimate = None
         self._usuals.clear()
         self._weights.clear()
@@ -104,7 +106,7 @@ class Evidence:
         logs = self._logs.get(kind, [])
         if len(logs) < BASELINE_RUNS and relative:
             logs = self._logs.get((POOL, "", 0, True), [])
-        if len(logs) < BASELINE_RUNS:
+        if len(logs) < BASELINE_RUNS or (not relative and len(self._groups[kind]) < BASELINE_RUNS):
             return 0.0 if relative else None
         median = logs[len(logs) // 2]
         if not relative:
@@ -130,11 +132,11 @@ class Evidence:
 
     def weight(self, trial: Trial) -> float:
         """The log-likelihood ratio of one run, between -6 and +6; 0 when the run says nothing."""
-        known = self._weights.get(id(trial)) if trial.done else None
+        known = self._weights.get(trial) if trial.done else None
         if known is None:
             known = self._weigh(trial)
             if trial.done:
-                self._weights[id(trial)] = known
+                self._weights[trial] = known
         return known
 
     def _weigh(self, trial: Trial) -> float:

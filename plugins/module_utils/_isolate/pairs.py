@@ -235,10 +235,10 @@ def soak(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -
         yield trials
         for trial in trials:
             weight = search.evidence.weight(trial)
-            for node in trial.nodes:
+            for node in set(nodes) & set(trial.nodes):  # a test may be padded with known-good nodes
                 if search.evidence.strong(trial):
                     failed[node].append(trial)
-                    partners[node].update(set(trial.nodes) - {node})
+                    partners[node].update(set(nodes) & set(trial.nodes) - {node})
                 elif weight <= CLEAR:
                     passed[node] += 1
         culprits = [node for node in nodes if _unsteady(node, failed, partners, passed)]
