@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -51,16 +52,27 @@ def main(arguments: t.Optional[Sequence[str]] = None) -> int:
     try:
         definition = _definition(options)
         if options.check:
-            print(f"{options.definition or 'the default definition'} is valid: {len(definition.node_names())} GPU nodes")
+            _say(f"{options.definition or 'the default definition'} is valid: {len(definition.node_names())} GPU nodes")
             return 0
         _run(options, definition)
     except InputError as error:
-        print(f"error: {error.render()}", file=sys.stderr)
+        _say(f"error: {error.render()}", sys.stderr)
         return 2
-    except (ReadinessError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except OSError as error:
+        text = f"port {options.port} is already in use; take another --port, or none" if error.errno == errno.EADDRINUSE else str(error)
+        print(f"error: {text}", file=sys.stderr)
+        return 1
+    except ReadinessError as error:
+        _say(f"error: {error}", sys.stderr)
         return 1
     return 0
+
+
+def _say(text: str, stream: t.Optional[t.TextIO] = None) -> None:
+    """One line for the user, at once: who waits for it reads from a pipe."""
+    stream = stream or sys.stdout
+    stream.write(f"{text}\n")
+    stream.flush()
 
 
 def _definition(options: argparse.Namespace) -> Definition:
@@ -93,11 +105,9 @@ async def _serve(options: argparse.Namespace, definition: Definition) -> int:
         try:
             if options.state_file:
                 _write_state(options, str(kubeconfig), cluster.nodes)
-            print(f"KUBECONFIG={kubeconfig}", flush=True)
-            print(
-                f"{cluster.nodes} nodes at {cluster.server.url}, {definition.time_scale:g} simulated seconds per second; Ctrl-C stops",
-                flush=True,
-            )
+            _say(f"KUBECONFIG={kubeconfig}")
+            scale = f"{definition.time_scale:g} simulated seconds per second"
+            _say(f"{cluster.nodes} nodes at {cluster.server.url}, {scale}; Ctrl-C stops")
             await stopping.wait()
         finally:
             kubeconfig.unlink(missing_ok=True)
@@ -126,4 +136,4 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())
