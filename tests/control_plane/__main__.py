@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--jobset-and-trainer", action="store_true", help="run the JobSet and the Trainer manager too")
     options = parser.parse_args()
     # From the first moment on, a signal becomes an exception that passes through every "finally".
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
         _run(options)

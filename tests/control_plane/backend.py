@@ -37,8 +37,9 @@ _KEPT = {"kubernetes", "kube-root-ca.crt"}  # in every default namespace
 class Backend:
     """A server that answers, and simulated nodes that come and go."""
 
-    def __init__(self, kubeconfig: pathlib.Path, pair: Pair, authority: str, audit: t.Optional[pathlib.Path]) -> None:
-        self.kubeconfig, self.audit = kubeconfig, audit
+    def __init__(self, kubeconfig: pathlib.Path, pair: Pair, authority: str = "", plane: t.Optional[ControlPlane] = None) -> None:
+        self.kubeconfig, self.plane = kubeconfig, plane
+        self.audit = plane.audit if plane else None
         self._pair, self._authority = pair, authority
         self._agents: list[Child] = []
         self._nodes: list[str] = []
@@ -119,11 +120,11 @@ def open_backend(plane: t.Optional[ControlPlane] = None) -> t.Iterator[Backend]:
     given = os.environ.get("READINESS_TEST_KUBECONFIG", "")
     if not given:
         with plane or ControlPlane() as started:
-            yield Backend(started.kubeconfig, started.serving, str(started.authority.certificate), started.audit)
+            yield Backend(started.kubeconfig, started.serving, str(started.authority.certificate), started)
         return
     with tempfile.TemporaryDirectory(prefix="control-plane-") as folder:
         pair = Authority(pathlib.Path(folder)).issue("kubelet", "kubelet")
-        yield Backend(pathlib.Path(given), pair, "", None)
+        yield Backend(pathlib.Path(given), pair)
 
 
 def _node_names(definition: pathlib.Path) -> list[str]:

@@ -37,6 +37,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "control-plane-test")])
         builder = self._builder(self._name, self._key.public_key()).add_extension(x509.BasicConstraints(ca=True, path_length=None), True)
+        builder = builder.add_extension(_signs_certificates(), True)
         self.certificate = folder / "ca.crt"
         _write(self.certificate, builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
 
@@ -71,12 +72,22 @@ class Authority:
         return path
 
 
-def write_kubeconfig(path: pathlib.Path, server: str, authority: pathlib.Path, user: t.Union[Pair, str]) -> pathlib.Path:
-    """A kubeconfig that needs no other file. user: a client certificate or a token."""
-    if isinstance(user, str):
-        credentials = {"token": user}
-    else:
-        credentials = {"client-certificate-data": _base64(user.certificate), "client-key-data": _base64(user.key)}
+def _signs_certificates() -> x509.KeyUsage:
+    names = (
+        "digital_signature",
+        "content_commitment",
+        "key_encipherment",
+        "data_encipherment",
+        "key_agreement",
+        "encipher_only",
+        "decipher_only",
+    )
+    return x509.KeyUsage(key_cert_sign=True, crl_sign=True, **dict.fromkeys(names, False))
+
+
+def write_kubeconfig(path: pathlib.Path, server: str, authority: pathlib.Path, user: Pair) -> pathlib.Path:
+    """A kubeconfig that needs no other file."""
+    credentials = {"client-certificate-data": _base64(user.certificate), "client-key-data": _base64(user.key)}
     name = "control-plane-test"
     config = {
         "apiVersion": "v1",
@@ -95,7 +106,7 @@ def _base64(path: pathlib.Path) -> str:
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    form = serialization.PrivateFormat.PKCS8
+    form = serialization.PrivateFormat.TraditionalOpenSSL  # the server reads the public half of a token key from no other form
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
 
 

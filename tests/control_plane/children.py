@@ -85,7 +85,7 @@ def _die_with(parent: int) -> t.Callable[[], None]:
 
 def free_ports(number: int) -> list[int]:
     """Ports of 127.0.0.1 that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(number)]
+    sockets = [socket.socket() for _index in range(number)]
     try:
         for item in sockets:
             item.bind(("127.0.0.1", 0))

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import itertools
 import json
+import os
 import threading
 import typing as t
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.a
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.kubeconfig import write_kubeconfig
 
 Object = dict[str, t.Any]
+GENUINE = os.environ.get("READINESS_BACKEND", "simulated") == "control_plane"
 _NUMBERS = itertools.count(1)
 
 
@@ -92,10 +95,32 @@ class Served:
         return Api(self.server.url, self.server.token, path)
 
 
+@contextlib.contextmanager
+def genuine_api(folder: Path) -> Iterator[Api]:
+    """A genuine API server behind "kubectl proxy", so that the same plain requests reach it. Raises build.Unavailable."""
+    from ansible_collections.gpu_cluster.readiness.tests.control_plane import backend, children
+
+    log = folder / "proxy.log"
+    with backend.open_backend() as opened:
+        command = ["kubectl", f"--kubeconfig={opened.kubeconfig}", "proxy", "--port=0", "--disable-filter=true"]
+        proxy = children.Child("kubectl proxy", command, log)
+        try:
+            proxy.await_ready(lambda: "Starting to serve on" in log.read_text(), 30)
+            yield Api("http://" + log.read_text().split("Starting to serve on ")[1].split()[0], "", str(opened.kubeconfig))
+        finally:
+            proxy.stop()
+
+
 @pytest.fixture(scope="session")
 def shared_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """The simulator; with READINESS_BACKEND=control_plane a genuine API server, to which the simulator is held."""
+    folder = tmp_path_factory.mktemp("api")
+    if GENUINE:
+        with genuine_api(folder) as api:
+            yield api
+        return
     served = Served()
-    yield served.api(tmp_path_factory.mktemp("api"))
+    yield served.api(folder)
     served.stop()
 
 
