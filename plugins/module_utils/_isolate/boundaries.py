@@ -58,12 +58,13 @@ def _split_and_descend(search: Search, units: list[Nodes], parent: Trial, verdic
         yield from pairs.contradiction(search, nodes, unions, "net", parent, weak=verdict == "gray")
 
 
-def _screen(search: Search, nodes: Nodes, purpose: str) -> Steps:
+def _screen(search: Search, nodes: Nodes, purpose: str, look_inside: bool = True) -> Steps:
+    """(verdict, trial) of a group, without a new test when its members have passed together before."""
     known = search.passed_together(nodes, "net")
     if known:
         return "pass", known
     trial = search.ask(nodes, "net", purpose, "the fault is among these domains")
-    found = yield from search.settle(trial, look_inside=True)
+    found = yield from search.settle(trial, look_inside=look_inside)
     return found, trial
 
 
@@ -188,11 +189,9 @@ def _halves(search: Search, unit: Nodes, partner: Nodes) -> Steps:
     """A domain against a good one, as two disjoint tests: both fail for a boundary, one fails for a pair."""
     near, far = split(unit, 2), split(partner, 2)
     combos = [(tuple(near[at % len(near)]), tuple(far[at % len(far)])) for at in range(2)]
-    trials = [
-        search.ask(a + b, "net", "half of a domain with half of a domain that crosses well", "the boundary of this domain")
-        for a, b in combos
-    ]
-    verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
+    purpose = "half of a domain with half of a domain that crosses well"
+    results = yield from search.all_of(_screen(search, tuple(sorted(a + b)), purpose, look_inside=False) for a, b in combos)
+    verdicts, trials = [verdict for verdict, _trial in results], [trial for _verdict, trial in results]
     if verdicts == ["fail", "fail"]:
         yield from _blame_boundary(search, unit, trials, combos)
     elif "fail" in verdicts:

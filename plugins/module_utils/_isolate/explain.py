@@ -248,7 +248,6 @@ def _forgotten(search: Search, already: list[Finding]) -> list[Finding]:
     """The last safeguard: a deep failure that neither a finding nor a later pass explains is never dropped."""
     if already or not search.proofs:
         return []
-    proven = _proven(search)
     found: list[Finding] = []
     for trial in search.trials:
         if trial.transport != "nvl" or search.evidence.weight(trial) < FAIL:
@@ -258,7 +257,7 @@ def _forgotten(search: Search, already: list[Finding]) -> list[Finding]:
         if not touched and search.passed_together(trial.nodes, "nvl") is None:
             note = "failed over NVLink and was never seen to pass as a whole"
             found.append(Finding("unresolved", "nvl", trial.nodes, strength=0.0, witnesses=[trial], note=note))
-    return [finding for finding in found if set(finding.left) <= proven or True]
+    return found
 
 
 # ----- proof and coverage -----

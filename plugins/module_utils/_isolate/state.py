@@ -166,7 +166,7 @@ def _number(value: t.Any, place: str) -> float:
 
 def _positive(value: t.Any, place: str) -> float:
     number = _number(value, place)
-    if not number > 0:
+    if math.isnan(number) or number <= 0:
         raise InputError(f"{value!r} is not greater than 0", place=place)
     return number
 

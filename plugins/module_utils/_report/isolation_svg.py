@@ -38,6 +38,7 @@ class _Drawing:
         self.out: list[str] = []
         self.status = _status(conclusion)
         self.waves = _waves(conclusion["tests"])
+        self.proofs = {test["id"] for test in (conclusion["proof"] or {"tests": []})["tests"]}
         self._place_nodes()
 
     # ----- geometry -----
@@ -137,6 +138,8 @@ class _Drawing:
         for number, (wave, tests) in enumerate(shown):
             y = top + names_height + ROW * number
             name = f"wave {wave}" if wave else "known before"
+            if any(test["id"] in self.proofs for test in tests):
+                name = f"proof: {name}"
             self.out.append(
                 _label(LEFT - 10, y + 11, f"{name}, {len(tests)} test{'s' * (len(tests) != 1)}", fill=INK, size=9, anchor="end")
             )
@@ -179,7 +182,11 @@ class _Drawing:
         self.out.append(_label(LEFT - 10, y + 11, "verdict", fill=INK, size=9, anchor="end", weight="bold"))
         proven = set(self.conclusion["cleared"])
         folded = {at for _name, at, _width, thin in self.bands if thin}
+        drawn: set[float] = set()
         for node, at in self.x.items():
+            if at in folded and at in drawn:
+                continue
+            drawn.add(at)
             kind = self.status.get(node)
             fill = {"accused": ACCUSED, "held": HELD}.get(kind or "", PASS if node in proven else NOTHING)
             if at in folded and kind is None and node not in proven:
