@@ -10,7 +10,7 @@ import secrets
 import time
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import load_registries
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import load_floors, load_registries
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.health import DEFAULT_EXPRESSION, compile_health
@@ -46,7 +46,7 @@ class ActionModule(ReadinessAction):
         check_request(spec, directories)
         if arguments["snapshot"] is None:
             return {"changed": False, "certification": spec}
-        catalog = {**load_catalog(directories), "registries": load_registries(directories)}
+        catalog = {**load_catalog(directories), "registries": load_registries(directories), "floors": load_floors(directories)}
         plan = make_plan(spec, arguments["snapshot"], catalog, directories)
         return self._open_run(spec, arguments, plan)
 
@@ -91,7 +91,7 @@ def _announcement(plan: dict[str, t.Any], path: str) -> list[str]:
     lines = [f"Plan: {cost['groups']} groups on {cost['nodes']} nodes, at most {cost['gpu_hours_max']} GPU hours; archive {path}"]
     for category in plan["categories"]:
         criteria = [*category["criteria"], *[f"{key}: {value}" for key, value in category["thresholds"].items()]]
-        limit = "; ".join(criteria) if criteria else "no criterion"
+        limit = "; ".join(criteria) if criteria else "no criterion: set one, no floor is calibrated for these nodes"
         count = len(category["groups"])
         lines.append(f"  {category['title']}: {count} group{'' if count == 1 else 's'}, {limit}")
     return lines

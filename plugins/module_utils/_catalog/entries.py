@@ -27,9 +27,11 @@ ENTRY_KEYS = (
     "env",
     "timeouts",
 )
-OPTION_KEYS = ("type", "default", "minimum", "description")
+OPTION_KEYS = ("type", "default", "minimum", "gpu_memory_divisor", "description")
 OPTION_TYPES = ("int", "size", "text", "bool")
 FRAMEWORKS = ("mpi",)
+FLOOR_KEYS = ("test", "gpus", "gpus_per_node", "path", "nodes_max", "criteria", "source")
+FLOOR_PATHS = ("local", "mnnvl", "rdma")
 Entry = dict[str, t.Any]
 
 
@@ -47,37 +49,62 @@ def list_entries(directories: t.Sequence[str]) -> list[str]:
 
 def load_entry(directories: t.Sequence[str], name: str, place: str = "test") -> Entry:
     """The entry of that name, checked. Raises InputError naming the file or, for an unknown name, the nearest one."""
-    import yaml
-
     for directory in directories:
         for suffix in (".yml", ".yaml"):
             path = os.path.join(directory, "tests", *name.split("/")) + suffix
             if not os.path.isfile(path):
                 continue
-            try:
-                with open(path, encoding="utf-8") as handle:
-                    raw = yaml.safe_load(handle)
-            except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-                raise InputError(f"cannot be read: {' '.join(str(error).split())}", place=path) from error
+            raw = _read(path)
             return check_entry(raw, path)
     raise unknown_value("catalog test", name, list_entries(directories), place)
 
 
-def load_registries(directories: t.Sequence[str]) -> dict[str, str]:
-    """Container registries by the name catalog images use for them; a user's directory wins over the shipped one."""
+def load_floors(directories: t.Sequence[str]) -> list[dict[str, t.Any]]:
+    """Rows of floors.yml, a user's directory before the shipped one: {test, gpus, gpus_per_node, path, nodes_max?, criteria, source}."""
+    rows: list[dict[str, t.Any]] = []
+    for directory in directories:
+        path = os.path.join(directory, "floors.yml")
+        if not os.path.isfile(path):
+            continue
+        content = known_keys(_read(path), ("floors",), path)
+        for index, row in enumerate(of_type(content.get("floors"), list, f"{path}: floors")):
+            place = f"{path}: floors[{index}]"
+            known_keys(row, FLOOR_KEYS, place)
+            one_of(row.get("path"), FLOOR_PATHS, "path", f"{place}.path")
+            list_of(row.get("gpus"), f"{place}.gpus", text)
+            list_of(row.get("criteria"), f"{place}.criteria", text)
+            rows.append({**row, "nodes_max": row.get("nodes_max")})
+    return rows
+
+
+def find_floor(
+    floors: t.Sequence[t.Mapping[str, t.Any]], *, test: str, gpu: t.Optional[str], gpus_per_node: int, path: t.Optional[str], nodes: int
+) -> t.Optional[t.Mapping[str, t.Any]]:
+    """The first row that holds for these groups, or None: then there is no calibrated floor."""
+    for row in floors:
+        fits = row["test"] == test and gpu in row["gpus"] and row["gpus_per_node"] == gpus_per_node and row["path"] == path
+        if fits and (row["nodes_max"] is None or nodes <= row["nodes_max"]):
+            return row
+    return None
+
+
+def _read(path: str) -> t.Any:
     import yaml
 
+    try:
+        with open(path, encoding="utf-8") as handle:
+            return yaml.safe_load(handle)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"cannot be read: {' '.join(str(error).split())}", place=path) from error
+
+
+def load_registries(directories: t.Sequence[str]) -> dict[str, str]:
+    """Container registries by the name catalog images use for them; a user's directory wins over the shipped one."""
     registries: dict[str, str] = {}
     for directory in reversed(directories):
         path = os.path.join(directory, "registries.yml")
-        if not os.path.isfile(path):
-            continue
-        try:
-            with open(path, encoding="utf-8") as handle:
-                raw = yaml.safe_load(handle)
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise InputError(f"cannot be read: {' '.join(str(error).split())}", place=path) from error
-        registries.update({str(name): text(host, f"{path}: {name}") for name, host in of_type(raw, dict, path).items()})
+        if os.path.isfile(path):
+            registries.update({str(name): text(host, f"{path}: {name}") for name, host in of_type(_read(path), dict, path).items()})
     return registries
 
 
@@ -90,7 +117,7 @@ def check_entry(raw: t.Any, place: str) -> Entry:
         known_keys(option, OPTION_KEYS, where)
         one_of(option.get("type"), OPTION_TYPES, "option type", f"{where}.type")
         options[name] = dict(option)
-    scales = list_of(entry.get("test_scales"), f"{place}: test_scales", lambda item, spot: text(item, spot))
+    scales = list_of(entry.get("test_scales"), f"{place}: test_scales", text)
     measure = of_type(entry.get("measure"), dict, f"{place}: measure")
     text(measure.get("kind", ""), f"{place}: measure.kind")
     by_scale = of_type(entry.get("option_defaults_by_test_scale") or {}, dict, f"{place}: option_defaults_by_test_scale")
@@ -114,23 +141,40 @@ def check_entry(raw: t.Any, place: str) -> Entry:
 
 
 def resolve_options(
-    entry: Entry, given: t.Mapping[str, t.Any], test_scale: str, place: str
+    entry: Entry, given: t.Mapping[str, t.Any], test_scale: str, place: str, memory_mib: t.Optional[int] = None
 ) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:
-    """Option values for one category, and which rule set each: user, test scale, or the entry's default.
+    """Option values for one category, and which rule set each: user, test scale, GPU memory, or the entry's default.
 
-    Sizes stay as written (16G): that is how the program takes them.
+    Sizes stay as written (16G): that is how the program takes them. memory_mib: of one GPU, when it is known: an option with
+    gpu_memory_divisor is lowered to what fits, since nccl-tests holds several buffers of the message size.
     """
     known_keys(dict(given), entry["options"], place)
     values: dict[str, t.Any] = {}
     explain = []
     by_scale = entry["option_defaults_by_test_scale"].get(test_scale, {})
     for name, option in entry["options"].items():
-        candidates = [("user", given.get(name)), (f"test scale {test_scale}", by_scale.get(name)), ("entry default", option.get("default"))]
+        candidates = [
+            ("user", given.get(name)),
+            ("GPU memory", _fitting(option, memory_mib)),
+            (f"test scale {test_scale}", by_scale.get(name)),
+            ("entry default", option.get("default")),
+        ]
         chosen = next(((rule, value) for rule, value in candidates if value is not None), ("entry default", None))
         values[name] = None if chosen[1] is None else _checked(chosen[1], option, f"{place}.{name}")
         overridden = [{"rule": rule, "value": value} for rule, value in candidates if value is not None and rule != chosen[0]]
         explain.append({"path": f"options.{name}", "value": values[name], "rule": chosen[0], "overridden": overridden})
     return values, explain
+
+
+def _fitting(option: t.Mapping[str, t.Any], memory_mib: t.Optional[int]) -> t.Optional[str]:
+    """The largest power of two that fits the GPU's memory, when the default does not; None when it does."""
+    divisor = option.get("gpu_memory_divisor")
+    if not divisor or not memory_mib:
+        return None
+    limit = memory_mib * (1 << 20) // int(divisor)
+    if size_bytes(option["default"], "default") <= limit:
+        return None
+    return f"{(1 << (limit.bit_length() - 1)) >> 20}M"
 
 
 def _checked(value: t.Any, option: t.Mapping[str, t.Any], place: str) -> t.Any:

@@ -91,10 +91,12 @@ def _advance_single(record: Record, results: t.Optional[list[dict[str, t.Any]]])
 
 def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]) -> dict[str, t.Any]:
     """Twice failed alone is the node; failed once of two is intermittent; a repeat that could not run proves nothing."""
-    suspects = []
+    suspects: list[dict[str, t.Any]] = []
+    evidence_of_all: list[dict[str, t.Any]] = []
     for test in record["tests"]:
         name, result = test["nodes"][0], results.get(test["id"], {"outcome": "unmeasured", "reason": "no result came back"})
         evidence = [{"wave": 1, "id": test["id"], "shape": "single", "nodes": [name], **result}]
+        evidence_of_all += evidence
         if result["outcome"] == "unmeasured":
             kind, confidence, words = (
                 "unresolved",
@@ -129,7 +131,7 @@ def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]
         "proof": None,
         "coverage": {"proven": 0, "target": len(suspects), "not_proven": [], "notes": []},
         "cost": cost,
-        "tests": [item["evidence"][0] for item in suspects],
+        "tests": evidence_of_all,
         "domains": [],
     }
 

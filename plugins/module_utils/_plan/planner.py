@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._catalog.entries import Entry, expected_sizes, load_entry, render, resolve_options
+from .._catalog.entries import Entry, expected_sizes, find_floor, load_entry, render, resolve_options
 from .._catalog.resolve import resolve_network
 from .._common.checks import one_of
 from .._common.errors import InputError, unknown_value
@@ -87,6 +87,12 @@ def _category(
     for group in groups:
         members = [by_name[name] for name in group["nodes"]]
         group["expected_transport"] = wanted["expect_transport"] or _expected_transport(members, template)
+    criteria = list(wanted["criteria"])
+    if wanted["floors"]:
+        floor = _floor(entry, pool, groups, template, catalog)
+        criteria = list(floor["criteria"]) if floor else []
+        rule = f"catalog floor: {floor['source']}" if floor else "no calibrated floor for this GPU, group size and network"
+        explain.append({"path": "criteria", "value": criteria, "rule": rule, "overridden": []})
     return {
         "id": f"c{number:02d}-{variant}-{wanted['test_scale']}{suffix}",
         "short_id": f"c{number:02d}",
@@ -94,7 +100,7 @@ def _category(
         "test": entry["name"],
         "test_scale": wanted["test_scale"],
         "gpu": pool["product"] or None,
-        "criteria": list(wanted["criteria"]),
+        "criteria": criteria,
         "thresholds": dict(wanted["thresholds"]),
         "isolate": wanted["isolate"],
         "options": options,
@@ -105,6 +111,48 @@ def _category(
         "groups": groups,
         "untested": left,
     }
+
+
+def _floor(
+    entry: Entry,
+    pool: t.Mapping[str, t.Any],
+    groups: t.Sequence[t.Mapping[str, t.Any]],
+    template: t.Mapping[str, t.Any],
+    catalog: t.Mapping[str, t.Any],
+) -> t.Optional[t.Mapping[str, t.Any]]:
+    """The catalog's floor for all groups of a category; None when one of them has none of its own or they need different ones."""
+    found = []
+    for group in groups:
+        transport = group["expected_transport"]
+        path = (
+            "local"
+            if len(group["nodes"]) == 1
+            else "mnnvl"
+            if transport == "mnnvl"
+            else "rdma"
+            if transport not in (None, "tcp", "any")
+            else None
+        )
+        row = find_floor(
+            catalog["floors"],
+            test=entry["name"],
+            gpu=pool["model"],
+            gpus_per_node=template["gpus_per_node"],
+            path=path,
+            nodes=len(group["nodes"]),
+        )
+        if row is None:
+            return None
+        found.append(row)
+    # Racks of different size may need different floors; the lowest holds for all of them.
+    return min(found, key=lambda row: _limit(row["criteria"])) if found else None
+
+
+def _limit(criteria: t.Sequence[str]) -> float:
+    numbers = [
+        float(word) for expression in criteria for word in expression.replace(">=", " ").split() if word.replace(".", "", 1).isdigit()
+    ]
+    return min(numbers, default=0.0)
 
 
 def _measure(entry: Entry, options: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
@@ -122,7 +170,8 @@ def _template(
 ) -> tuple[dict[str, t.Any], list[dict[str, t.Any]], dict[str, t.Any]]:  # fmt: skip
     """The resolved workload of a category: one for all its groups, with an explanation of each value."""
     workload = wanted["workload"]
-    options, explain = resolve_options(entry, wanted["options"], wanted["test_scale"], f"{place}.options")
+    memory = min((node["gpu"]["memory_mib"] for node in pool["nodes"] if node["gpu"]["memory_mib"]), default=None)
+    options, explain = resolve_options(entry, wanted["options"], wanted["test_scale"], f"{place}.options", memory)
     gpus = _gpus_per_node(pool["nodes"], workload, place)
     if "mnnvl" in options and options["mnnvl"] is None:
         options["mnnvl"] = _has_cliques(pool["nodes"])

@@ -90,10 +90,10 @@ def parse_spec(raw: t.Any, place: str = "certification") -> dict[str, t.Any]:
                 "test": text(category.get("test", ""), f"{where}.test"),
                 "test_scale": one_of(category.get("test_scale", "full-scale"), TEST_SCALES, "test scale", f"{where}.test_scale"),
                 "options": {**copy.deepcopy(shared_options), **of_type(category.get("options") or {}, dict, f"{where}.options")},
-                "criteria": _expressions(category["criteria"], f"{where}.criteria") if "criteria" in category else list(shared_criteria),
-                "thresholds": _thresholds(category["thresholds"], f"{where}.thresholds")
-                if "thresholds" in category
-                else dict(shared_thresholds),
+                "criteria": _expressions(category.get("criteria", shared_criteria), f"{where}.criteria"),
+                "thresholds": _thresholds(category.get("thresholds", shared_thresholds), f"{where}.thresholds"),
+                # Where nobody named a criterion the catalog's floors apply; an explicit empty list asks for none.
+                "floors": not any(key in source for key in ("criteria", "thresholds") for source in (spec, category)),
                 "isolate": one_of(category.get("isolate", isolate), ("auto", "never"), "value", f"{where}.isolate"),
                 "expect_transport": category.get("expect_transport"),
                 "workload": {**shared_workload, **_workload(category.get("workload") or {}, f"{where}.workload")},
@@ -123,7 +123,7 @@ def parse_spec(raw: t.Any, place: str = "certification") -> dict[str, t.Any]:
 def _expressions(value: t.Any, place: str) -> list[str]:
     if isinstance(value, str):
         value = [value]
-    return list_of(value, place, lambda item, where: text(item, where))
+    return list_of(value, place, text)
 
 
 def _thresholds(value: t.Any, place: str) -> dict[str, str]:
@@ -147,7 +147,7 @@ def _target(raw: t.Any, place: str) -> dict[str, t.Any]:
     return {
         "node_selector": {str(key): of_type(value, str, f"{place}.node_selector.{key}") for key, value in selector.items()},
         "match_expressions": expressions,
-        "node_names": list_of(target.get("node_names") or [], f"{place}.node_names", lambda value, spot: text(value, spot)),
+        "node_names": list_of(target.get("node_names") or [], f"{place}.node_names", text),
         "include_cordoned": truth(target.get("include_cordoned", False), f"{place}.include_cordoned"),
         "gpu": None if gpu is None else text(gpu, f"{place}.gpu"),
     }
@@ -168,7 +168,7 @@ def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
         elif key == "image_registries":
             result[key] = {str(name): text(host, f"{where}.{name}") for name, host in of_type(value, dict, where).items()}
         elif key == "image_pull_secrets":
-            result[key] = list_of(value, where, lambda item, spot: text(item, spot))
+            result[key] = list_of(value, where, text)
         elif key == "env":
             result[key] = [
                 {"name": text(item.get("name", ""), f"{where}[{index}].name"), "value": str(item.get("value", ""))}
