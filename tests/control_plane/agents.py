@@ -3,7 +3,7 @@
 """Simulated nodes on a genuine control plane: they register, run pods and serve logs as kubelets do.
 
 `python -m ….tests.control_plane.agents --kubeconfig K --definition FILE [--certificate C --key K --authority A]` prints READY when every
-node can take pods, and runs until SIGTERM or the end of standard input.
+node can take pods, and runs until SIGTERM.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import asyncio
 import signal
 import ssl
 import sys
-import threading
 import typing as t
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.api import Api, resource_path
@@ -68,16 +67,12 @@ def log_tls(pair: Pair, authority: str = "") -> ssl.SSLContext:
     return context
 
 
-async def serve(
-    kubeconfig: str, definition: Definition, tls: t.Optional[ssl.SSLContext], ready: t.Callable[[], None], lifeline: bool = False
-) -> None:
-    """Attaches the nodes, calls ready(), and returns after SIGINT, SIGTERM or, with a lifeline, the end of standard input."""
+async def serve(kubeconfig: str, definition: Definition, tls: t.Optional[ssl.SSLContext], ready: t.Callable[[], None]) -> None:
+    """Attaches the nodes, calls ready(), and returns after SIGINT or SIGTERM."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
-    if lifeline:
-        threading.Thread(target=lambda: (sys.stdin.read(), loop.call_soon_threadsafe(stopping.set)), daemon=True).start()
     starting = asyncio.create_task(attach(kubeconfig, definition, tls))
     asked = asyncio.create_task(stopping.wait())
     await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
@@ -101,7 +96,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", default="")
     options = parser.parse_args()
     tls = log_tls(Pair(options.certificate, options.key), options.authority) if options.certificate else None
-    asyncio.run(serve(options.kubeconfig, load(options.definition), tls, lambda: print("READY", flush=True), lifeline=True))
+    asyncio.run(serve(options.kubeconfig, load(options.definition), tls, lambda: print("READY", flush=True)))
     return 0
 
 
