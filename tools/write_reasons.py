@@ -1,9 +1,8 @@
-#!/usr/bin/env python3
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
 """Write docs/reasons.md from the table in plugins/module_utils/_judge/reasons.py.
 
-Run it from anywhere after changing the table; a unit test compares the two.
+Run it (python tools/write_reasons.py) after changing the table; a unit test compares the two.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import to_plain
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.launcher import Launcher
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._simulator_launcher import Launcher
 
 _COLLECTION = Path(__file__).resolve().parents[2]
 
@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
         result: dict[str, t.Any] = super().run(tmp, task_vars)
-        _, args = self.validate_argument_spec(
+        _rest, args = self.validate_argument_spec(
             argument_spec={
                 "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
                 "definition": {"type": "raw"},

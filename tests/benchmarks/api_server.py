@@ -75,7 +75,7 @@ async def in_parallel(count: int, call: t.Callable[[int], t.Awaitable[None]]) ->
             await call(number)
 
     start = time.perf_counter()
-    await asyncio.gather(*(worker() for _ in range(IN_FLIGHT)))
+    await asyncio.gather(*(worker() for _index in range(IN_FLIGHT)))
     return count / (time.perf_counter() - start)
 
 
@@ -126,7 +126,7 @@ class Bench:
 
     async def list_time(self, query: str = "") -> tuple[float, int]:
         best, size = 1e9, 0
-        for _ in range(5):
+        for _index in range(5):
             start = time.perf_counter()
             size = len(await self.send("GET", "/api/v1/nodes" + query))
             best = min(best, time.perf_counter() - start)

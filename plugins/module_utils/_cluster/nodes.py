@@ -30,7 +30,8 @@ GPU_LABELS = ("nvidia.com/gpu.present", "nvidia.com/gpu.product", "nvidia.com/gp
 # Labels that are never used to choose or group nodes, and would make up most of the snapshot. The facts worth having
 # among them stand in gpu and versions.
 _DROPPED_LABELS = re.compile(
-    r"^(feature\.node\.kubernetes\.io/|beta\.kubernetes\.io/|failure-domain\.beta\.kubernetes\.io/|nvidia\.com/(cuda\.|gfd\.|gpu\.deploy\.|gpu\.compute|vgpu\.|mps\.))"
+    r"^(feature\.node\.kubernetes\.io/|beta\.kubernetes\.io/|failure-domain\.beta\.kubernetes\.io/"
+    r"|nvidia\.com/(cuda\.|gfd\.|gpu\.deploy\.|gpu\.compute|vgpu\.|mps\.))"
 )
 
 

@@ -23,7 +23,7 @@ def detect_platform(raw: Mapping[str, t.Any], catalog: Mapping[str, t.Any]) -> t
 
 def summarize(seen: Sequence[tuple[t.Optional[str], str]]) -> dict[str, t.Any]:
     """{name, evidence[]} for all nodes; the name is None when they disagree or there are none."""
-    names = {name for name, _ in seen}
+    names = {name for name, _rest in seen}
     evidence = [f"{count} node{'s' if count > 1 else ''}: {name or 'unknown'}, {why}" for (name, why), count in Counter(seen).most_common()]
     return {"name": names.pop() if len(names) == 1 else None, "evidence": evidence}
 

@@ -76,10 +76,12 @@ def build_snapshot(
     if platform is not None and platform not in catalog["platforms"]:
         raise unknown_value("platform", platform, catalog["platforms"], "platform")
     notes = []
-    rows = sorted((row for row, _ in seen), key=lambda row: row["name"])
-    for row, (name, _) in seen:
+    rows = sorted((row for row, _rest in seen), key=lambda row: row["name"])
+    for row, (name, _rest) in seen:
         row["platform"] = platform or name
-    found: dict[str, t.Any] = {"name": platform, "evidence": ["given by the user"]} if platform else summarize([item for _, item in seen])
+    found: dict[str, t.Any] = (
+        {"name": platform, "evidence": ["given by the user"]} if platform else summarize([item for _rest, item in seen])
+    )
     if found["name"] is None and seen:
         notes.append("the nodes stand on different platforms: " + "; ".join(found["evidence"]))
     topology = set_domains(rows, catalog, found["name"], rack_label=rack_label)

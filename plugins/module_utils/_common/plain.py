@@ -22,7 +22,7 @@ def to_plain(value: t.Any) -> t.Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
-        return str.__str__(value) if type(value) is str else "".join(value)
+        return str.__str__(value)
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):

@@ -188,7 +188,7 @@ def _calculate(sign: str, left: t.Any, right: t.Any, node: Node) -> t.Any:
     if sign in ("/", "%") and right == 0:
         raise CelError("division by zero", node.column)
     if sign == "%" and isinstance(left, float):
-        raise CelError("% works on whole numbers", node.column)
+        raise CelError("% works on whole numbers", column=node.column)
     try:
         return _number(_apply(sign, left, right), node)
     except OverflowError as error:

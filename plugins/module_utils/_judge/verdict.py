@@ -597,7 +597,7 @@ def _count(number: int, noun: str) -> str:
 
 def _failing(findings: t.Iterable[Finding]) -> list[Finding]:
     """The findings that change a verdict, the deciding one first."""
-    return sorted((item for item in findings if not item["note"]), key=lambda item: _rank(item))
+    return sorted((item for item in findings if not item["note"]), key=_rank)
 
 
 def _unique(findings: list[Finding]) -> list[Finding]:

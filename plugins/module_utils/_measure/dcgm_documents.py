@@ -304,7 +304,7 @@ class _Table:
             self._continuation(cell)
             return
         self._message = None
-        label, _, owner = name.partition(":")
+        label, _mark, owner = name.partition(":")
         if label in ("Warning", "Error", "Info") and self._tests:
             self._message = [cell]
             self._messages.append((self._tests[-1], owner.strip().replace(" ", "") or None, label != "Info", self._message))
@@ -417,7 +417,7 @@ def _int(value: t.Any) -> t.Optional[int]:
         return None
     if isinstance(value, int):
         return value
-    if isinstance(value, float) and value == value and abs(value) < 1e9:
+    if isinstance(value, float) and abs(value) < 1e9:
         return int(value)
     if isinstance(value, str) and re.fullmatch(r"\s*-?\d{1,9}\s*", value):
         return int(value)

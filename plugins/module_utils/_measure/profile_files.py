@@ -366,7 +366,7 @@ def _jmespath(node: _Node) -> t.Any:
     try:
         return jmespath.compile(node.text())
     except jmespath.exceptions.JMESPathError as error:
-        message = str(error).split("\n")[0]
+        message = str(error).partition("\n")[0]
         node.fail(f"the JMESPath expression is wrong: {message}")
 
 

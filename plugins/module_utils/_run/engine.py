@@ -66,7 +66,7 @@ class Engine:
         *,
         classify: Classify,
         health: t.Optional[Health] = None,
-        progress: t.Callable[[str], None] = print,
+        progress: t.Callable[[str], None] = lambda _text: None,
         alive: t.Callable[[], bool] = lambda: True,
     ) -> None:
         self._client, self._batch, self._classify, self._health, self._say, self._alive = client, batch, classify, health, progress, alive

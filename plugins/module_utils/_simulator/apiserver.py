@@ -525,7 +525,8 @@ async def _run(arguments: argparse.Namespace) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    print(f"KUBECONFIG={arguments.kubeconfig}", flush=True)
+    sys.stdout.write(f"KUBECONFIG={arguments.kubeconfig}\n")
+    sys.stdout.flush()
     await stop.wait()
     await server.stop()
     return 0
@@ -551,4 +552,4 @@ def main(arguments: t.Optional[t.Sequence[str]] = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

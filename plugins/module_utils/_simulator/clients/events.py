@@ -37,7 +37,7 @@ class EventRecorder:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._run()) for _ in range(self._workers)]
+        self._tasks = [asyncio.create_task(self._run()) for _index in range(self._workers)]
 
     async def stop(self) -> None:
         """Writes what is pending, for a second at most."""

@@ -153,7 +153,7 @@ class WorkQueue:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._run()) for _ in range(self._workers)]
+        self._tasks = [asyncio.create_task(self._run()) for _index in range(self._workers)]
 
     async def stop(self) -> None:
         for timer in self._timers.values():

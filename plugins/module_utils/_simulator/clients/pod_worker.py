@@ -284,8 +284,7 @@ class PodWorker:
         since: dict[str, float] = {}
         attempt = 0
         while not self._halted():
-            assert self.view is not None
-            problem = self.agents.model.container_start(self.view, self._seen(container))
+            problem = self.agents.model.container_start(self._built_view(), self._seen(container))
             if problem is not None and problem.lasts_s is not None:
                 first = since.setdefault(problem.reason, time.monotonic())
                 if (time.monotonic() - first) * self._scale >= problem.lasts_s:
@@ -340,13 +339,13 @@ class PodWorker:
     # -- running a container
 
     async def _run_once(self, container: Container) -> None:
-        assert self.view is not None
-        seen = self._seen(container)
-        policy: LogPolicy = self.agents.model.log_policy(self.view, seen)
+        view, seen = self._built_view(), self._seen(container)
+        policy: LogPolicy = self.agents.model.log_policy(view, seen)
         container.container_id = f"containerd://{uuid.uuid4().hex}{uuid.uuid4().hex}"
         if container.log is not None:
             container.previous_log = container.log
-        container.log = ContainerLog(policy.max_bytes, policy.unavailable.replace("{container_id}", container.container_id))
+        output = ContainerLog(policy.max_bytes, policy.unavailable.replace("{container_id}", container.container_id))
+        container.log = output
         started = now_rfc3339()
         container.state = {"running": {"startedAt": started}}
         self._event("Normal", "Created", f"Created container: {container.name}", container)
@@ -356,22 +355,21 @@ class PodWorker:
         outcome = Outcome(lines=())
         stopped = False
         try:
-            outcome = self.agents.model.run(self.view, seen, self.agents.peers_of(self))
-            stopped = not await self._until_halted(self._play(outcome, container.log))
+            outcome = self.agents.model.run(view, seen, self.agents.peers_of(self))
+            stopped = not await self._until_halted(self._play(outcome, output))
         except Exception as exc:  # a fault of the model must not look like a healthy run
             log.exception("workload of %s", self.pod["metadata"]["name"])
-            container.log.append(0.0, f"simulated workload failed: {exc!r}")
+            output.append(0.0, f"simulated workload failed: {exc!r}")
             outcome.exit_code = outcome.exit_code or 1
         close = getattr(outcome.lines, "close", None)
         if close is not None:
             close()
-        self._end_container(container, outcome, stopped, started)
+        self._end_container(container, output, outcome, stopped, started)
         if outcome.evicted and not stopped:
             self._evicted = True
             self._fail("Evicted", outcome.evicted)
 
-    def _end_container(self, container: Container, outcome: Outcome, stopped: bool, started: str) -> None:
-        assert container.log is not None
+    def _end_container(self, container: Container, output: ContainerLog, outcome: Outcome, stopped: bool, started: str) -> None:
         code = _KILLED if stopped else outcome.exit_code
         ended: Object = {
             "exitCode": code,
@@ -383,11 +381,11 @@ class PodWorker:
         ended["reason"] = ended["reason"] or ("Error" if code else "Completed")
         message = "" if stopped else outcome.termination_message
         if not message and code and container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError":
-            message = container.log.tail_message()
+            message = output.tail_message()
         if message:
             ended["message"] = message.encode()[:_MESSAGE_BYTES].decode("utf-8", errors="ignore")
         container.state = {"terminated": ended}
-        container.log.close()
+        output.close()
         self._touch()
 
     async def _play(self, outcome: Outcome, target: ContainerLog) -> None:
@@ -410,8 +408,12 @@ class PodWorker:
             await asyncio.sleep(max(start + max(outcome.duration_s, last) / self._scale - loop.time(), 0))
 
     def _seen(self, container: Container) -> t.Any:
-        assert self.view is not None
-        return dataclasses.replace(self.view.container(container.name), restart_count=container.restarts)
+        return dataclasses.replace(self._built_view().container(container.name), restart_count=container.restarts)
+
+    def _built_view(self) -> PodView:
+        if self.view is None:
+            raise RuntimeError("no container starts before the view of its pod is built")
+        return self.view
 
     # -- ends
 

@@ -57,7 +57,7 @@ def claim(context: Context) -> t.Optional[Outcome]:
 
 def _level(words: Sequence[str]) -> int:
     for index, word in enumerate(words):
-        name, _, value = word.partition("=")
+        name, _mark, value = word.partition("=")
         if name in ("-r", "--run"):
             value = value or (words[index + 1] if index + 1 < len(words) else "")
             return _LEVELS.get(value, int(value) if value.isdigit() and 1 <= int(value) <= 4 else 1)

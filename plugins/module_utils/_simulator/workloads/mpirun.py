@@ -60,7 +60,7 @@ def parse(words: Sequence[str], env: Mapping[str, str], files: Mapping[str, str]
             if re.fullmatch(r"NCCL_\w+=.*", word):  # "env NCCL_X=Y program"
                 call.settings[word.split("=", 1)[0]] = word.split("=", 1)[1]
             continue
-        name, _, glued = name.partition("=")
+        name, _mark, glued = name.partition("=")
         if name in ("N", "npernode"):
             call.per_node = _number(glued or _next(queue))
         elif name in ("np", "n", "c"):
@@ -105,7 +105,7 @@ def _number(text: str) -> int | None:
 def _host_list(text: str) -> dict[str, int]:
     hosts: dict[str, int] = {}
     for item in text.split(","):
-        name, _, slots = item.partition(":")
+        name, _mark, slots = item.partition(":")
         if name:
             hosts[name] = hosts.get(name, 0) + (int(slots) if slots.isdigit() else 1)
     return hosts
@@ -118,7 +118,7 @@ def parse_hostfile(text: str) -> dict[str, int]:
         words = line.split("#", 1)[0].split()
         if not words:
             continue
-        name, _, glued = words[0].partition(":")
+        name, _mark, glued = words[0].partition(":")
         match = re.search(r"\bslots\s*=\s*(\d+)", line)
         hosts[name] = hosts.get(name, 0) + (int(match.group(1)) if match else int(glued) if glued.isdigit() else 1)
     return hosts
@@ -130,9 +130,9 @@ def place(call: Call, local_host: str, local_slots: int) -> list[str] | None:
     if call.per_node is not None:
         if any(slots < call.per_node for slots in hosts.values()):
             return None
-        placed = [host for host in hosts for _ in range(call.per_node)]
+        placed = [host for host in hosts for _index in range(call.per_node)]
     else:
-        placed = [host for host, slots in hosts.items() for _ in range(slots)]
+        placed = [host for host, slots in hosts.items() for _index in range(slots)]
     if call.count is None:
         return placed
     return placed[: call.count] if call.count <= len(placed) else None

@@ -220,7 +220,7 @@ class Log:
 
     def edges(self) -> Iterator[Line]:
         """The edges of the rings, printed when the first operation runs."""
-        by_host = [list(group) for _, group in itertools.groupby(self.comm.ranks, key=lambda rank: rank.host)]
+        by_host = [list(group) for _host, group in itertools.groupby(self.comm.ranks, key=lambda rank: rank.host)]
         total = len(self.comm.ranks)
         if total == 1:
             return

@@ -426,7 +426,7 @@ class _Run:
     def _break(self, abort: Abort, head: str, ranks: Sequence[nccl_tests.Rank], log: nccl_info.Log, path: Path) -> Iterator[LogLine]:
         """The run ends in the middle of a row."""
         self.now += 2.0
-        member = next(item for item in self.members if item.node.name == abort.node)
+        member = [item for item in self.members if item.node.name == abort.node][0]
         own = [rank for rank in ranks if rank.node == abort.node]
         rank = own[min(2, len(own) - 1)]
         if abort.killed:
@@ -443,7 +443,7 @@ class _Run:
             self.outcome.exit_code = 128 + number
             return
         if abort.exit_code == 3 and path.network in ("ib", "roce") and len({item.host for item in ranks}) > 1:
-            peer = next(item for item in ranks if item.host != rank.host)
+            peer = [item for item in ranks if item.host != rank.host][0]
             yield from self._retry_exhausted(rank, peer, log)
         elif abort.exit_code == 3:
             yield from self._nccl_failure(rank, log)

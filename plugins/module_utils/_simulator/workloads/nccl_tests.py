@@ -103,7 +103,7 @@ def parse_options(words: Sequence[str], version: tuple[int, ...]) -> Options:
     while queue and not options.problem:
         word = queue.pop(0)
         if word.startswith("--"):
-            name, _, value = word[2:].partition("=")
+            name, _mark, value = word[2:].partition("=")
             letter = _LONG.get(name, "")
         elif word.startswith("-") and len(word) > 1:
             letter, value = word[1], word[2:]

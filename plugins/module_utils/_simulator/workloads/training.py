@@ -171,7 +171,7 @@ class _Training:
         hardware = self.context.hardware
         names = list(dict.fromkeys(node.name for node in self.nodes))
         # Every member counts its own runs, so all of them come to the same number.
-        _what, _, count = hardware.next_run(f"train-{self.shape.node_rank}", names).rpartition("|")
+        _what, _mark, count = hardware.next_run(f"train-{self.shape.node_rank}", names).rpartition("|")
         run = f"train|{','.join(sorted(names))}|{count}"
         rdma = sees_rdma(self.context.pod, self.nodes[0]) and not any(node.hides_rdma for node in self.nodes)
         exercise = hardware.exercise(run, names, Path("ib"))

@@ -49,7 +49,7 @@ def test_a_limit_that_is_missed_is_false_and_nothing_else():
     result = FILTERS["evaluate_criteria"](tagged(MEASUREMENT), tagged(["measured.bus_bandwidth >= 400"]))
     assert result[0]["passed"] is False
     assert result[0]["margin"] == pytest.approx(-0.071875)
-    assert type(result[0]["expression"]) is str
+    assert result[0]["expression"].__class__ is str
 
 
 def test_criteria_and_thresholds_are_judged_together():

@@ -167,7 +167,7 @@ def test_list_whose_continuation_expired_has_each_item_once(api: Api) -> None:
 def test_watch_yields_events_split_anywhere(api: Api) -> None:
     text = event("ADDED", POD) + event("BOOKMARK", {"metadata": {"resourceVersion": "9"}}) + event("DELETED", POD)
     api.answers = [(200, [text[:10], text[10:75], text[75:]])]
-    kinds = [kind for kind, _ in api.client().watch(PODS, resource_version="1", timeout_s=5)]
+    kinds = [kind for kind, _rest in api.client().watch(PODS, resource_version="1", timeout_s=5)]
     assert kinds == ["ADDED", "BOOKMARK", "DELETED"]
     assert "watch=true" in api.requests[0][1] and "allowWatchBookmarks=true" in api.requests[0][1]
 
@@ -180,21 +180,21 @@ def test_watch_yields_events_split_anywhere(api: Api) -> None:
 def test_watch_too_old_asks_to_list_again(api: Api, answer: t.Any) -> None:
     api.answers = [answer]
     with pytest.raises(Expired):
-        for _ in api.client().watch(PODS, resource_version="1"):
+        for _event in api.client().watch(PODS, resource_version="1"):
             pass
 
 
 def test_watch_error_that_is_not_expiry_is_raised(api: Api) -> None:
     api.answers = [(200, [event("ERROR", status(500, "InternalError", "etcd event received with PrevKv=nil"))])]
     with pytest.raises(ClusterError, match="PrevKv") as caught:
-        for _ in api.client().watch(PODS, resource_version="1"):
+        for _event in api.client().watch(PODS, resource_version="1"):
             pass
     assert not isinstance(caught.value, Expired)
 
 
 def test_broken_watch_ends_quietly_with_what_it_had(api: Api) -> None:
     api.answers = [(200, [event("ADDED", POD), b'{"type": "MODI', "cut"])]
-    assert [kind for kind, _ in api.client().watch(PODS, resource_version="1")] == ["ADDED"]
+    assert [kind for kind, _rest in api.client().watch(PODS, resource_version="1")] == ["ADDED"]
 
 
 def test_log_keeps_every_byte(api: Api) -> None:

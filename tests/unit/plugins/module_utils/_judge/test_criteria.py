@@ -206,11 +206,11 @@ def test_a_limit_of_zero_has_no_margin():
 @pytest.mark.parametrize(
     ("expression", "passed"),
     [
-        ("value == 910", True),
-        ("910 <= value", True),
-        ("value in [910]", True),
+        ("value == 900", True),
+        ("900 <= value", True),
+        ("value in [900]", True),
         ("value >= 900 && value <= 1200", True),
-        ("value * 2.0 > 1820.0", False),
+        ("value * 2.0 > 1800.0", False),
     ],
 )
 def test_nvcre_thresholds(expression, passed):

@@ -13,7 +13,7 @@ KINDS = {"hardware", "data", "transport", "performance", "setup", "scheduling", 
 
 
 def test_the_page_is_written_from_the_table():
-    assert (ROOT / "docs/reasons.md").read_text(encoding="utf-8") == reasons.as_markdown(), "run tools/write_reasons.py"
+    assert (ROOT / "docs/reasons.md").read_text(encoding="utf-8") == reasons.as_markdown(), "run python tools/write_reasons.py"
 
 
 def test_rows_are_whole():

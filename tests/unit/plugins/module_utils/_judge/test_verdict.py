@@ -36,7 +36,8 @@ def attempt(outcome="succeeded", number=1, **keys):
     }
 
 
-def judge(measurement, *attempts, group=GROUP, criteria=CRITERIA, **options):
+def judge(measurement, *attempts, group=None, criteria=None, **options):
+    group, criteria = group or GROUP, CRITERIA if criteria is None else criteria
     results = evaluate_all(criteria, measurement["values"]) if measurement else []
     observation = {"name": group["name"], "attempts": list(attempts or [attempt()])}
     return verdict.judge_group(group, observation, measurement, results, **options)

@@ -89,7 +89,7 @@ def test_averages_are_weighted_by_the_steps_a_line_covers() -> None:
 
 
 def test_a_lost_line_does_not_give_the_next_one_more_weight() -> None:
-    text = step(10, ms=1000.0) + step(20).split("| elapsed")[0] + "\n" + step(30, ms=2000.0)
+    text = step(10, ms=1000.0) + step(20).partition("| elapsed")[0] + "\n" + step(30, ms=2000.0)
     said = read(text, log_interval=10, warmup_steps=0)
     assert said["parsed"]["lost_steps"] == [20]
     assert said["values"]["avg_step_time_s"] == 1.5

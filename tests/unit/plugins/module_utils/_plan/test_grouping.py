@@ -41,14 +41,14 @@ def test_intra_rack_keeps_racks_apart():
 
 
 def test_two_cliques_with_the_same_number_are_two_racks():
-    groups, _ = group_nodes([make("a", clique="uuid-1.32766"), make("b", clique="uuid-2.32766")], "intra-rack")
+    groups, _rest = group_nodes([make("a", clique="uuid-1.32766"), make("b", clique="uuid-2.32766")], "intra-rack")
     assert len(groups) == 2
 
 
 def test_the_users_label_decides_when_it_is_named():
     nodes = [make("a", rack="r0"), make("b", rack="r0")]
     nodes[0]["labels"]["site/pod"], nodes[1]["labels"]["site/pod"] = "p0", "p1"
-    groups, _ = group_nodes(nodes, "intra-rack", "site/pod")
+    groups, _rest = group_nodes(nodes, "intra-rack", "site/pod")
     assert [group["domain"] for group in groups] == ["p0", "p1"]
 
 
@@ -60,6 +60,6 @@ def test_a_node_without_a_rack_is_told_not_lumped():
 
 @pytest.mark.parametrize("scale", ["full-scale", "diagnose"])
 def test_full_scale_is_one_group(scale):
-    groups, _ = group_nodes([make("a", rack="r0"), make("b", rack="r1")], scale)
+    groups, _rest = group_nodes([make("a", rack="r0"), make("b", rack="r1")], scale)
     assert [group["nodes"] for group in groups] == [["a", "b"]]
     assert groups[0]["domain"] is None

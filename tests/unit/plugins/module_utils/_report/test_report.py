@@ -48,7 +48,7 @@ def snapshot(names, **excluded):
     }  # fmt: skip
 
 
-def report(values, *, criteria=("measured.bus_bandwidth >= 400",), cleanup=None, text="as it was", excluded=None, reason=None, run=RUN):
+def report(values, *, criteria=("measured.bus_bandwidth >= 400",), cleanup=None, text="as it was", excluded=None, reason=None):
     """A report of one category with a group of one node per value."""
     names = nodes(len(values))
     groups = [{"name": f"g{number:03d}", "nodes": [name]} for number, name in enumerate(names)]
@@ -66,7 +66,7 @@ def report(values, *, criteria=("measured.bus_bandwidth >= 400",), cleanup=None,
     compiled = compile_criteria(list(criteria), {}, METRICS)
     judged = verdict.judge_category(category, observation, measurements, compiled)
     seen = snapshot(names, **(excluded or {}))
-    return build_report(run, seen, {"cost": {"groups": 1, "nodes": 1, "gpu_hours_max": 8.0}}, verdict.roll_up(seen, [judged]), cleanup)
+    return build_report(RUN, seen, {"cost": {"groups": 1, "nodes": 1, "gpu_hours_max": 8.0}}, verdict.roll_up(seen, [judged]), cleanup)
 
 
 def check(made):

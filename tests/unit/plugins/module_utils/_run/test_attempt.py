@@ -58,7 +58,12 @@ def test_the_launcher_decides_although_workers_still_serve():
 
 def test_a_failing_launcher_names_no_node():
     decision = decide(attempt(pod(0, state=ended(3, message="NCCL failure")), pod(1)), 5, BOUNDS, {})
-    assert (decision.outcome, decision.exit_code, decision.nodes, decision.message) == ("failed", 3, [], "the launcher ended with exit code 3")
+    assert (decision.outcome, decision.exit_code, decision.nodes, decision.message) == (
+        "failed",
+        3,
+        [],
+        "the launcher ended with exit code 3",
+    )
 
 
 def test_a_launcher_killed_because_a_worker_died_blames_the_worker():

@@ -90,7 +90,7 @@ def test_a_missing_namespace_refuses_creates(api: Api) -> None:
 
 def test_generated_names_differ(api: Api) -> None:
     body = {**pod("x"), "metadata": {"generateName": "gen-"}}
-    names = {api.post(api.at("pods"), body)["metadata"]["name"] for _ in range(5)}
+    names = {api.post(api.at("pods"), body)["metadata"]["name"] for _index in range(5)}
     assert len(names) == 5 and all(name.startswith("gen-") and len(name) == 9 for name in names)
 
 

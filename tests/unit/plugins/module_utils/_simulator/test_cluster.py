@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kubernetes import client, config
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.launcher import Launcher
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._simulator_launcher import Launcher
 
 GPUS = {"nvidia.com/gpu": "8", "rdma/hca_shared_devices_a": "8"}
 SCRIPT = """

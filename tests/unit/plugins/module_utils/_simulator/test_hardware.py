@@ -53,7 +53,8 @@ def test_noise_is_the_one_asked_for_and_repeats_with_the_seed() -> None:
     def sample(seed: int) -> list[float]:
         hardware = World(noise=0.05, seed=seed).model.hardware
         return [
-            hardware.speed(hardware.next_run("p", ["gpu-r0-n00"]), "all_reduce", ["gpu-r0-n00"], 8, Path("ib")).peak for _ in range(400)
+            hardware.speed(hardware.next_run("p", ["gpu-r0-n00"]), "all_reduce", ["gpu-r0-n00"], 8, Path("ib")).peak
+            for _index in range(400)
         ]
 
     values = sample(3)

@@ -34,7 +34,9 @@ def test_wrong_quantities_are_refused(text):
 
 
 def test_init_containers_take_the_maximum_and_sidecars_add_up():
-    cpu = lambda value, **more: {"resources": {"requests": {"cpu": value}}, **more}  # noqa: E731
+    def cpu(value, **more):
+        return {"resources": {"requests": {"cpu": value}}, **more}
+
     pod = {"spec": {"containers": [cpu("1"), cpu("2")], "initContainers": [cpu("1", restartPolicy="Always"), cpu("4")]}}
     assert matching.pod_requests(pod) == {"cpu": 5000, "pods": 1000}
 

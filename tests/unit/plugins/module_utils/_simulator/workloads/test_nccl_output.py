@@ -202,7 +202,7 @@ def test_large_runs_stay_readable() -> None:
 
 
 def test_the_same_seed_prints_the_same_log() -> None:
-    first, second = (World(noise=0.05, seed=5).launch(NODES).lines for _ in range(2))
+    first, second = (World(noise=0.05, seed=5).launch(NODES).lines for _index in range(2))
     assert first == second
     assert first != World(noise=0.05, seed=6).launch(NODES).lines
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, InputError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator import launcher as module
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.launcher import PACKAGE, Launcher, is_ours
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils import _simulator_launcher as module
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._simulator_launcher import PACKAGE, Launcher, is_ours
 
 SMALL = {"racks": 1, "nodes_per_rack": 2}
 

@@ -22,8 +22,8 @@ import time
 import typing as t
 from pathlib import Path
 
-from .._common.errors import ClusterError, InputError
-from .definition import load
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, InputError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.definition import load
 
 PACKAGE = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
 _TAIL_LINES = 20
