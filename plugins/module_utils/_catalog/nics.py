@@ -24,7 +24,7 @@ SHARED_PLACES = 17
 
 def is_candidate(resource: str) -> bool:
     """Whether a site's own device plugin publishes RDMA devices under this name: rdma/*, nvidia.com/mlnxnics, SR-IOV names."""
-    domain, _, name = resource.partition("/")
+    domain, _mark, name = resource.partition("/")
     if not name:
         return False
     if domain in _NETWORK_DOMAINS or domain.endswith((".mellanox.com", ".openshift.io")):

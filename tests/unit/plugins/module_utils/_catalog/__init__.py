@@ -1,2 +1,0 @@
-# Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0

@@ -91,7 +91,7 @@ def test_nodes_that_are_not_to_be_tested_have_no_say() -> None:
 
 
 def test_shared_places_are_asked_for_once() -> None:
-    settings, _ = resolve("onprem", "h100", nodes=nodes(3, {"rdma/ib": 63}))
+    settings, _rest = resolve("onprem", "h100", nodes=nodes(3, {"rdma/ib": 63}))
     assert (settings["nic_resource"], settings["nics_per_node"]) == ("rdma/ib", 1)
 
 
@@ -116,17 +116,17 @@ def test_user_beats_all_and_null_takes_away() -> None:
 
 
 def test_short_options_for_interface_adapters_and_gid() -> None:
-    settings, _ = resolve("oci", "gb300", {"socket_interface": "bond0", "hca": "mlx5_0,mlx5_1", "gid_index": 5})
+    settings, _rest = resolve("oci", "gb300", {"socket_interface": "bond0", "hca": "mlx5_0,mlx5_1", "gid_index": 5})
     values = env(settings)
     assert (values["NCCL_SOCKET_IFNAME"], values["NCCL_IB_HCA"], values["NCCL_IB_GID_INDEX"]) == ("bond0", "mlx5_0,mlx5_1", "5")
     args = " ".join(settings["mpirun_args"])
     assert "--mca btl_tcp_if_include bond0" in args and "--mca oob_tcp_if_include bond0" in args and "eth0" not in args
-    settings, _ = resolve("oci", "gb300", {"socket_interface": "bond0", "env": {"NCCL_SOCKET_IFNAME": "eth9"}})
+    settings, _rest = resolve("oci", "gb300", {"socket_interface": "bond0", "env": {"NCCL_SOCKET_IFNAME": "eth9"}})
     assert env(settings)["NCCL_SOCKET_IFNAME"] == "eth9"
 
 
 def test_host_path_access_needs_privilege_and_the_devices() -> None:
-    settings, _ = resolve("onprem", "h100", {"rdma_device_access": "hostPath"})
+    settings, _rest = resolve("onprem", "h100", {"rdma_device_access": "hostPath"})
     assert settings["security"]["privileged"] is True and settings["security"]["capabilities"] == ["IPC_LOCK"]
     assert settings["volumes"][0]["hostPath"]["path"] == settings["volume_mounts"][0]["mountPath"] == "/dev/infiniband"
 
@@ -139,7 +139,7 @@ def test_annotation_is_repeated_once_per_card_and_left_out_with_none() -> None:
 
 
 def test_claims_by_dra_carry_the_number_of_cards() -> None:
-    settings, _ = resolve("aws", "gb300")
+    settings, _rest = resolve("aws", "gb300")
     assert settings["nic_resource"] is None and settings["resource_claims"][0]["count"] == 8 and "FI_PROVIDER" not in env(settings)
 
 
@@ -164,7 +164,7 @@ def test_platform_whose_card_is_missing_looks_for_another() -> None:
 
 
 def test_unknown_platform_gives_the_base_and_the_users_options() -> None:
-    settings, _ = resolve(None, "h100", {"env": {"A": "b"}})
+    settings, _rest = resolve(None, "h100", {"env": {"A": "b"}})
     assert settings["env"] == [{"name": "A", "value": "b"}] and settings["security"]["capabilities"] == ["IPC_LOCK"]
 
 
