@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares log vectors with what the library says.
 
-A vector is a log (or several) with a C(NAME.expected.yaml) beside it:
+A vector is a log (or several), plain or with C(.gz) behind its name, and a C(NAME.expected.yaml) beside it:
 
     input:  {file: NAME.log, files: [..], exit_code: 0, ...}   what the caller knows; all of it becomes the context
     kind:   a key of VECTOR_KINDS
@@ -71,6 +71,12 @@ def load(path: Path) -> t.Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
+def log_file(path: Path) -> Path:
+    """The log itself, or its compressed copy: logs whose line ends a tool might change are stored as NAME.gz."""
+    compressed = path.with_name(f"{path.name}.gz")
+    return path if path.exists() or not compressed.exists() else compressed
+
+
 def run_vector(path: Path) -> list[str]:
     """Differences between the vector and the library; empty when they agree."""
     vector = load(path)
@@ -80,7 +86,7 @@ def run_vector(path: Path) -> list[str]:
     given = dict(vector["input"])
     names = given.pop("files", None) or [given["file"]]
     given.pop("file", None)
-    said = measurement.measure(VECTOR_KINDS[kind], [str(path.parent / name) for name in names], given)
+    said = measurement.measure(VECTOR_KINDS[kind], [str(log_file(path.parent / name)) for name in names], given)
     prose = PROSE | PROSE_OF_KIND.get(kind, set())
     expected = {key: value for key, value in vector.items() if key not in prose | {"input", "kind"}}
     return list(differences(expected, said))

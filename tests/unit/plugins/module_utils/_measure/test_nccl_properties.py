@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import os
 import sys
 import tempfile
@@ -29,7 +30,7 @@ COMPLETE = [
     "logs/n20-info-splits-row.log",
     "logs/n40-three-cycles-one-slow.log",
     "logs/n44-two-tests-one-log.log",
-    "logs/n45-crlf-ansi.log",
+    "logs/n45-crlf-ansi.log.gz",
     "logs/n47-broadcast-root3-graph-mem.log",
     "real-h200x2/m09-tag-output.log",
 ]
@@ -50,7 +51,8 @@ def numbers(said: dict[str, t.Any]) -> dict[str, t.Any]:
 
 @functools.cache
 def whole(name: str) -> bytes:
-    return (LOGS / name).read_bytes()
+    content = (LOGS / name).read_bytes()
+    return gzip.decompress(content) if name.endswith(".gz") else content
 
 
 @functools.cache

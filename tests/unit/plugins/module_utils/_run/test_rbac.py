@@ -16,7 +16,7 @@ OPTIONAL = {("list", "services", "", ""), ("list", "resourceslices", "resource.k
 
 
 def documents() -> list[dict[str, t.Any]]:
-    return list(yaml.safe_load_all((ROOT / "docs" / "rbac.yml").read_text(encoding="utf-8")))
+    return yaml.safe_load((ROOT / "docs" / "rbac.yml").read_text(encoding="utf-8"))["items"]
 
 
 def granted(kind: str) -> set[tuple[str, str, str, str]]:
