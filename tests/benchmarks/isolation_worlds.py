@@ -135,7 +135,7 @@ def _one(kind: str, count: int, rack: int, chance: random.Random, p: float, load
         near = [other for other in home if other != node]
         far = [other for other in range(count) if other // rack != node // rack]
         pool = (near or far) if kind == "pair" else (far or near)
-        return Fault("pair", frozenset((node, chance.choice(pool))), factor)
+        return Fault("pair", frozenset((node, chance.choice(pool) if pool else node)), factor)
     if kind == "uplink":
         return Fault("uplink", frozenset(home), factor, load=load)
     if kind == "trunk":

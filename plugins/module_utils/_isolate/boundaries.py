@@ -42,7 +42,8 @@ def search_domains(search: Search, units: list[Nodes], parent: Trial, verdict: s
 
 
 def _split_and_descend(search: Search, units: list[Nodes], parent: Trial, verdict: str) -> Steps:
-    parts = split(units, 4)
+    # Parts of at least two domains: the boundary of a domain must show inside one part.
+    parts = split(units, min(4, len(units) // 2))
     unions = [tuple(sorted(node for unit in part for node in unit)) for part in parts]
     jobs = [
         _screen(search, union, f"{len(part)} of the {len(units)} domains that failed together")
@@ -147,7 +148,7 @@ def _no_two_work(search: Search, units: list[Nodes], failing: list[tuple[int, in
 def _others(search: Search, units: list[Nodes]) -> list[Nodes]:
     """Other domains that passed alone and have no blamed boundary; largest first."""
     mine = {search.unit_of[unit[0]] for unit in units}
-    out = search.tainted() | search.behind_boundary()
+    out = search.tainted("net") | search.behind_boundary()
     rest = [tuple(node for node in unit.nodes if node not in out) for number, unit in enumerate(search.units) if number not in mine]
     return sorted((unit for unit in rest if unit and search.proven_inside(unit)), key=lambda unit: (-len(unit), unit))
 
@@ -172,7 +173,7 @@ def _rounds(search: Search, units: list[Nodes], parent: Trial) -> Steps:
 def _good_crossers(search: Search, units: list[Nodes]) -> list[Nodes]:
     """Other domains that passed as a whole together with a third one."""
     mine = {search.unit_of[unit[0]] for unit in units}
-    tainted = search.tainted() | search.behind_boundary()
+    tainted = search.tainted("net") | search.behind_boundary()
     result: list[Nodes] = []
     for number, unit in enumerate(search.units):
         nodes = tuple(node for node in unit.nodes if node not in tainted)

@@ -87,9 +87,10 @@ def _second_chance(search: Search) -> Steps:
     waiting, search.leftover = search.leftover, []
     for groups, transport in waiting:
         nodes = [node for members, _trial in groups for node in members]
-        rest = [node for node in nodes if not search.good(node, transport) and node not in search.tainted()]
+        rest = [node for node in nodes if not search.good(node, transport) and node not in search.tainted(transport)]
         yield from _alone(search, rest)
-        rest = [node for node in rest if node not in search.tainted()]
+        groups = [group for group in groups if not search.explained(group[1])]
+        rest = [node for members, _trial in groups for node in members if node in rest and node not in search.tainted(transport)]
         search.unresolved(rest, transport, "no known-good partner could separate these nodes", [trial for _members, trial in groups])
 
 
@@ -268,7 +269,7 @@ def _recheck_priors(search: Search) -> Steps:
     for nodes, transport, prior in search.untouched_priors(False):
         if prior["outcome"] == "measured" and prior.get("passed") is True:
             continue
-        if search.passed_together(nodes, transport) is None and set(nodes) & search.tainted():
+        if search.passed_together(nodes, transport) is None and set(nodes) & search.tainted(transport):
             continue  # an accused member explains it
         parent = search.ask(nodes, transport, "group from before", "a fault inside this group")
         yield [parent]

@@ -270,7 +270,7 @@ def _proven(search: Search) -> set[int]:
 
 def _acquitted(search: Search) -> set[int]:
     """Nodes with nothing against them that passed what was run, without a closing proof."""
-    good = {node for node in search.cleared["net"] | search.cleared["nvl"] if node not in search.tainted()}
+    good = (search.cleared["net"] | search.cleared["nvl"]) - search.tainted("net") - search.tainted("nvl")
     return {
         node
         for node in good

@@ -76,7 +76,7 @@ def examine(search: Search, groups: Groups, transport: str) -> Steps:
     if waiting:
         search.leftover.append((waiting, transport))
     for nodes, trial in groups:
-        explained = any(not search.good(node, transport) for node in nodes)
+        explained = search.explained(trial) or any(_open(search, node, transport) or search.in_doubt(node) for node in nodes)
         weight = search.evidence.weight(trial)
         if not explained and weight > CLEAR:
             parts = [(node,) for node in nodes]
@@ -84,7 +84,7 @@ def examine(search: Search, groups: Groups, transport: str) -> Steps:
 
 
 def _open(search: Search, node: int, transport: str) -> bool:
-    return not search.good(node, transport) and node not in search.tainted()
+    return not search.good(node, transport) and node not in search.tainted(transport)
 
 
 def _lone(search: Search, node: int, parent: Trial) -> Steps:
@@ -229,7 +229,7 @@ def _outside(search: Search, suspects: list[int], transport: str, met: dict[int,
         return []
     homes = {search.unit_of[node] for node in suspects}
     by_home: dict[int, list[int]] = {}
-    for node in sorted(search.cleared["net"] - search.tainted() - search.behind_boundary()):
+    for node in sorted(search.cleared["net"] - search.tainted("net") - search.behind_boundary()):
         by_home.setdefault(search.unit_of[node], []).append(node)
     # Domains that work with others first, one node of each in turn: a bad boundary there must not look like bad suspects here.
     ranked = sorted(

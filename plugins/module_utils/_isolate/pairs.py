@@ -205,7 +205,7 @@ def _neighbour_abroad(search: Search, nodes: Nodes) -> t.Optional[int]:
     behind = search.behind_boundary()
     if behind & set(nodes):
         return None
-    usable = search.cleared["net"] - behind - search.tainted() - set(nodes)
+    usable = search.cleared["net"] - behind - search.tainted("net") - set(nodes)
     return min(usable, key=lambda node: (not search.crosses(search.unit_of[node]), node), default=None)
 
 
@@ -213,7 +213,7 @@ def soak(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -
     """Not reproducible: many short pair tests in changing pairings show a node that fails now and then."""
     if transport == "net" and not any(search.evidence.strong(trial) for trial in witnesses):
         return  # it may have been noise; the closing test has the last word on the network
-    nodes = tuple(node for node in nodes if node not in search.tainted())
+    nodes = tuple(node for node in nodes if node not in search.tainted(transport))
     if len(nodes) < SOAK_LEAST:
         homes = dict.fromkeys(search.unit_of[node] for node in nodes)
         helpers = [node for home in homes for node in search.units[home].nodes if node not in nodes and search.good(node, transport)]

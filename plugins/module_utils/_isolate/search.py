@@ -60,7 +60,8 @@ class Search(Engine):
         self.leftover: list[tuple[list[tuple[Nodes, Trial]], str]] = []
         self.random = random.Random(self.options["seed"])  # noqa: S311 (reproducible shuffles, no secret)
         self.changes = 0
-        self._tainted: tuple[tuple[int, int, int], set[int]] = ((-1, -1, -1), set())
+        self._tainted: dict[tuple[str, int, int, int], set[int]] = {}
+        self.reconsidered: dict[tuple[int, str], list[Finding]] = {}
 
     # ----- verdict of a group -----
 
@@ -126,18 +127,19 @@ class Search(Engine):
 
     def good(self, node: int, transport: str) -> bool:
         """Fit to be a reference: cleared on this transport, neither accused nor an end of a blamed pair, not lost."""
-        return node in self.cleared[transport] and node not in self.tainted()
+        return node in self.cleared[transport] and node not in self.tainted(transport)
 
-    def tainted(self) -> set[int]:
-        """Nodes never used as a reference."""
-        version = (self.changes, len(self.lost), len(self.untested))
-        if self._tainted[0] == version:
-            return self._tainted[1]
+    def tainted(self, transport: str) -> set[int]:
+        """Nodes never used as a reference on this transport."""
+        version = (transport, self.changes, len(self.lost), len(self.untested))
+        if version in self._tainted:
+            return self._tainted[version]
         result = set(self.accused) | set(self.lost) | set(self.untested)
         for finding in self.findings:
-            if finding.kind not in ("irreproducible", "rack-boundary"):
+            between = finding.kind in ("pair", "partition") and finding.transport != transport
+            if finding.kind not in ("irreproducible", "rack-boundary") and not between:
                 result.update(finding.left, finding.right)
-        self._tainted = (version, result)
+        self._tainted = {version: result}
         return result
 
     def behind_boundary(self) -> set[int]:
@@ -146,6 +148,11 @@ class Search(Engine):
             self.unit_of[node] for finding in self.findings if finding.kind == "rack-boundary" for node in finding.left + finding.right
         }
         return {node for home in homes for node in self.units[home].nodes}
+
+    def in_doubt(self, node: int) -> bool:
+        """Lost, untested or in an unresolved set: what failed with it may be its doing."""
+        unresolved = any(finding.kind == "unresolved" and node in finding.left for finding in self.findings)
+        return unresolved or node in self.lost or node in self.untested
 
     def explained(self, trial: Trial) -> bool:
         """True when a named component explains a failure of this test."""
@@ -169,7 +176,7 @@ class Search(Engine):
         """References for padding a group: of the same domain first; over the network also of others."""
         members = set(members)
         homes = {self.unit_of[node] for node in members}
-        tainted = self.tainted()
+        tainted = self.tainted(transport)
         usable = sorted(self.cleared[transport] - members - tainted)
         near = [node for node in usable if self.unit_of[node] in homes]
         if transport == "nvl":
@@ -199,7 +206,7 @@ class Search(Engine):
         the only one they have in common; a bad pair would show as a second common member. Of the groups that led to
         the suspicion only the smallest counts: they were picked because they failed, so each further one proves less.
         """
-        tainted = self.tainted()
+        tainted = self.tainted(transport)
         trials = []
         for trial in self.of_node[node]:
             if trial.transport != transport or not 2 <= len(trial.nodes) <= WIDE:

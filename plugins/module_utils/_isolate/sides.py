@@ -21,9 +21,12 @@ def reconsider_sides(search: Search) -> Steps:
     for unit in range(len(search.units)):
         for transport in ("nvl", "net"):
             findings = _doubtful(search, unit, transport)
-            if findings:
+            if findings and findings != search.reconsidered.get((unit, transport)):
                 jobs.append(_sides(search, unit, transport, findings))
     yield from search.all_of(jobs)
+    for unit in range(len(search.units)):
+        for transport in ("nvl", "net"):
+            search.reconsidered[unit, transport] = _doubtful(search, unit, transport)
 
 
 def _doubtful(search: Search, unit: int, transport: str) -> list[Finding]:
