@@ -352,8 +352,8 @@ def judge_category(
 def apply_isolation(judged: t.Mapping[str, t.Any], conclusions: t.Iterable[t.Mapping[str, t.Any]]) -> dict[str, t.Any]:
     """The category after isolation: its conclusions replace what membership in a failed group said of a node.
 
-    conclusions: [{node, verdict: failed|passed|suspect, reason, message, evidence[], hint?, nodes?}]. A conclusion without
-    a node (a pair, a boundary, an intermittent fault) is a finding of the category and of the C(nodes) it touches; it
+    conclusions: [{node, verdict: failed|passed|suspect, reason, message, evidence[], hint?, nodes?, class?, confidence?}].
+    A conclusion without a node (a pair, a boundary, an intermittent fault) is a finding of the category and of the C(nodes) it touches; it
     clears and convicts nobody.
     Nodes convicted by their own hardware evidence stay failed.
     """
@@ -369,6 +369,7 @@ def apply_isolation(judged: t.Mapping[str, t.Any], conclusions: t.Iterable[t.Map
             hint=str(item.get("hint") or ""),
             note=note,
         )
+        made.update({key: item[key] for key in ("class", "confidence") if item.get(key) is not None})
         told.append(made)
         node = item.get("node")
         if node in members and not _condemned(members[node]):
@@ -542,7 +543,8 @@ def _node_finding_order(item: Finding) -> tuple[bool, int, int]:
 
 
 def _node_finding(item: Finding) -> Finding:
-    return {key: item.get(key) for key in ("reason", "category", "group", "message", "evidence", "hint", "note")}
+    told = {key: item.get(key) for key in ("reason", "category", "group", "message", "evidence", "hint", "note")}
+    return {**told, **{key: item[key] for key in ("class", "confidence") if item.get(key) is not None}}
 
 
 def _was_tested(name: str, categories: t.Sequence[t.Mapping[str, t.Any]]) -> bool:

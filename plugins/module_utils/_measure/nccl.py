@@ -345,7 +345,8 @@ class _Result:
             return None
         wrong = _wrong_elements(self.section)
         sizes = sorted({row.size for row in self.section.rows if _row_is_wrong(row)})
-        reason = f"{wrong:.0f} wrong elements, at {', '.join(map(str, sizes)) or 'unknown'} bytes: the bandwidth does not matter"
+        where = "unknown" if not sizes else str(sizes[0]) if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
+        reason = f"{wrong:.0f} wrong elements, at {where} bytes: the bandwidth does not matter"
         self.findings.append(finding("DataCorruption", reason))
         return "wrong_data", reason
 

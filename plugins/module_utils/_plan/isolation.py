@@ -245,7 +245,8 @@ def conclusions(record: Record, judged: t.Optional[t.Mapping[str, t.Any]] = None
     for node in [*conclusion["cleared"], *conclusion.get("acquitted", [])]:
         if node not in named:
             message = "cleared by isolation: it took part in tests that passed"
-            found.append({"node": node, "verdict": "passed", "reason": "Warning", "message": message, "evidence": [], "hint": ""})
+            cleared = {"reason": "Warning", "message": message, "evidence": [], "hint": "", "class": "cleared"}
+            found.append({"node": node, "verdict": "passed", **cleared})
     return found
 
 

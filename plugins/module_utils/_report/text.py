@@ -28,10 +28,10 @@ Row = t.Mapping[str, t.Any]
 
 def render_text(report: Row) -> str:
     """The whole report as one text that ends in a newline."""
-    lines = _head(report)
+    lines = _head(report) + _nodes(report) + _excluded(report)
     for category in report["categories"]:
         lines += ["", *_category(category)]
-    lines += _nodes(report) + _excluded(report) + _tail(report)
+    lines += _tail(report)
     return "\n".join(safe(line).rstrip() for line in lines) + "\n"
 
 
@@ -95,13 +95,12 @@ def _isolation(findings: t.Sequence[Row]) -> list[str]:
     lines = []
     for item in findings:
         if not item["note"]:
-            lines += _wrap(f"isolation  {item['reason']}{_on(item.get('node'))}: {item['message']}", "  ", "             ")
-    by_message: dict[str, list[str]] = {}
-    for item in findings:
-        if item["note"]:
-            by_message.setdefault(str(item["message"]), []).append(str(item.get("node") or ""))
-    for message, names in by_message.items():
-        lines += _wrap(f"isolation  {compress(filter(None, names))}: {message}", "  ", "             ")
+            sure = f" ({item['confidence']:.0%} sure)" if isinstance(item.get("confidence"), float) else ""
+            what = f"{item.get('class') or item['reason']}{_on(item.get('node'))}{sure}"
+            lines += _wrap(f"isolation  {what}: {item['message']}", "  ", "             ")
+    cleared = [str(item["node"]) for item in findings if item["note"] and item.get("node")]
+    if cleared:
+        lines += _wrap(f"isolation  cleared {len(cleared)} nodes: {compress(cleared)}", "  ", "             ")
     return lines
 
 
@@ -194,11 +193,16 @@ def _nodes(report: Row) -> list[str]:
         if nodes:
             lines += ["", "-" * WIDTH, f"{word.upper()} NODES ({len(nodes)})"]
             lines += _blocks(nodes)
-    noted = [node for node in report["nodes"] if node["verdict"] == "passed" and node["findings"]]
+    # That isolation cleared a node is told with its category; here it would only repeat a long list.
+    noted = [node for node in report["nodes"] if node["verdict"] == "passed" and _other_than_cleared(node["findings"])]
     if noted:
         lines += ["", "-" * WIDTH, f"PASSED WITH NOTES ({len(noted)})"]
         lines += _blocks(noted)
     return lines
+
+
+def _other_than_cleared(findings: t.Sequence[Row]) -> bool:
+    return any(item.get("class") != "cleared" for item in findings)
 
 
 def _blocks(nodes: t.Sequence[Row]) -> list[str]:
@@ -233,7 +237,9 @@ def _node_block(names: list[str], findings: t.Sequence[Row]) -> list[str]:
     told = [item for item in findings if item not in left_out]
     for item in told[:FINDINGS_SHOWN]:
         where = " / ".join(str(part) for part in (item["category"], item["group"]) if part)
-        lines += _wrap(f"{item['reason']}{f' in {where}' if where else ''}: {item['message']}", "    ", "      ")
+        sure = f", {item['confidence']:.0%} sure" if isinstance(item.get("confidence"), float) else ""
+        what = f"{item['reason']} [{item['class']}{sure}]" if item.get("class") else item["reason"]
+        lines += _wrap(f"{what}{f' in {where}' if where else ''}: {item['message']}", "    ", "      ")
         evidence = [line for line in item["evidence"] if line and line not in item["message"]]
         for line in evidence[:EVIDENCE_SHOWN]:
             lines += _wrap(f"evidence: {line}", "      ", "        ", 2)
@@ -242,7 +248,9 @@ def _node_block(names: list[str], findings: t.Sequence[Row]) -> list[str]:
         lines.append(f"    {len(told) - FINDINGS_SHOWN} more findings are in report.json")
     if left_out:
         lines += _wrap(f"left out of {', '.join(sorted({str(item['category']) for item in left_out}))}", "    ", "      ")
-    for hint in hints[:2]:
+    # What isolation advises is specific to the component; the general advice of the first finding adds nothing then.
+    isolated = next((item["hint"] for item in told if item.get("class") and item.get("hint")), None)
+    for hint in [isolated] if isolated else hints[:2]:
         lines += _wrap(f"do: {hint}", "      ", "          ")
     return lines
 

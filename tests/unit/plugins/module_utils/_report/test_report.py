@@ -94,7 +94,7 @@ def test_a_passing_report_is_short_and_says_so_first_and_last():
 
 def test_a_failing_report_shows_value_limit_margin_and_remedy():
     text = check(report([484.5, 212.31, 484.5]))
-    row = next(line for line in text.splitlines() if "g001" in line)
+    row = next(line for line in text.splitlines() if line.startswith("  g001"))
     assert row.split() == ["g001", "gpu-r0-n01", "212.31", "GB/s", ">=", "400", "-46.9%", "FAIL", "ThresholdViolation"]
     assert "SUSPECT NODES (1)" in text
     assert "do: " in text
