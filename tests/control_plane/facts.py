@@ -92,9 +92,9 @@ def record(backend: Backend, name: str) -> Object:
     answer = backend.http.post(url, json=wanted, timeout=30)
     assert answer.status_code == 201, answer.text
     try:
-        pods = _await_end(backend, f"{url}/{name}", name, end)
+        seen = _await_end(backend, f"{url}/{name}", name, end)
         time.sleep(_SETTLE_S)
-        return _collect(backend, name, pods)
+        return _collect(backend, name, seen)
     finally:
         backend.http.delete(f"{url}/{name}", json={"propagationPolicy": "Foreground"}, timeout=30)
         deadline = time.monotonic() + _LIMIT_S
@@ -103,18 +103,22 @@ def record(backend: Backend, name: str) -> Object:
 
 
 def _await_end(backend: Backend, url: str, name: str, end: str) -> dict[str, Object]:
-    """The pods as they were seen last: a controller may delete them at the end."""
-    pods: dict[str, Object] = {}
+    """Everything of the case by uid, as it was seen last: a controller may delete some of it before or at the end."""
+    seen: dict[str, Object] = {}
     deadline = time.monotonic() + _LIMIT_S
     while True:
-        pods |= {pod["metadata"]["name"]: pod for pod in _items(backend, f"api/v1/{_SPACE}/pods") if _belongs(pod, name)}
+        seen |= _present(backend, name)
         found = backend.http.get(url, timeout=30).json()
         conditions = found.get("status", {}).get("conditions") or []
         if any(row["type"] == end and row["status"] == "True" for row in conditions):
-            return pods
-        phases = {pod["metadata"]["name"]: pod["status"].get("phase") for pod in pods.values()}
-        assert time.monotonic() < deadline, f"{name} did not become {end}: {conditions}, pods {phases}"
+            return seen
+        assert time.monotonic() < deadline, f"{name} did not become {end}: {conditions}"
         time.sleep(0.1)
+
+
+def _present(backend: Backend, name: str) -> dict[str, Object]:
+    items = (item for path in _COLLECTED for item in _items(backend, path))
+    return {item["metadata"]["uid"]: item for item in items if _belongs(item, name)}
 
 
 def _items(backend: Backend, path: str) -> list[Object]:
@@ -130,20 +134,23 @@ def _belongs(item: Object, name: str) -> bool:
     return metadata["name"] == name or metadata["name"].startswith(f"{name}-") or (metadata.get("labels") or {}).get("job-name") == name
 
 
-def _collect(backend: Backend, name: str, pods: dict[str, Object]) -> Object:
-    objects = [item for path in _COLLECTED for item in _items(backend, path) if item["kind"] != "Pod" and _belongs(item, name)]
-    objects += pods.values()
-    names = {item["metadata"]["name"] for item in objects}
+def _collect(backend: Backend, name: str, seen: dict[str, Object]) -> Object:
+    left = _present(backend, name)
+    names = {item["metadata"]["name"] for item in (seen | left).values()}
     events = [event for event in _items(backend, f"api/v1/{_SPACE}/events") if event["involvedObject"]["name"] in names]
     clean = _Cleaner()
+    objects = [clean.tree(_facts(item, uid not in left)) for uid, item in (seen | left).items()]
     return {
-        "objects": sorted((clean.tree(_facts(item)) for item in objects), key=lambda row: (row["kind"], row["name"])),
+        "objects": sorted(objects, key=lambda row: (row["kind"], row["name"])),
         "events": sorted({clean.text(_event(event)) for event in events}),
     }
 
 
-def _facts(item: Object) -> Object:
-    """What identifies and describes an object, without what the API server adds by itself."""
+def _facts(item: Object, gone: bool) -> Object:
+    """What identifies and describes an object, without what the API server adds by itself.
+
+    gone: a controller has deleted it meanwhile, so that its last status and finalizers are a matter of chance.
+    """
     metadata, status, spec = item["metadata"], item.get("status") or {}, item.get("spec") or {}
     owners = [
         f"{owner['kind']}/{owner['name']}{' (controller)' if owner.get('controller') else ''}"
@@ -155,14 +162,17 @@ def _facts(item: Object) -> Object:
         "owners": owners,
         "labels": metadata.get("labels") or {},
         "annotations": metadata.get("annotations") or {},
-        "finalizers": metadata.get("finalizers") or [],
+        "gone": gone,
         "field_managers": sorted({f"{row['manager']}: {row['operation']}" for row in metadata.get("managedFields") or []}),
     }
+    if gone:
+        status = {}
     if item["kind"] == "Pod":
-        return {**found, **_pod_facts(item)}
+        return {**found, **_pod_facts(spec, status)}
     if item["kind"] in ("ConfigMap", "Secret"):
         data = item.get("data") or {}
-        shown = data if item["kind"] == "ConfigMap" else sorted(data)
+        # A secret's values are random; the snapshot of a runtime repeats what Trainer ships.
+        shown = {key: data[key] if key == "hostfile" else "<text>" for key in data}
         return {**found, "immutable": item.get("immutable", False), "type": item.get("type", ""), "data": shown}
     if item["kind"] == "Service":
         return {**found, "spec": {key: spec.get(key) for key in ("clusterIP", "publishNotReadyAddresses", "selector", "ports")}}
@@ -180,8 +190,7 @@ def _condition(row: Object) -> Object:
     return {key: row.get(key) for key in ("type", "status", "reason", "message")}
 
 
-def _pod_facts(pod: Object) -> Object:
-    spec, status = pod["spec"], pod["status"]
+def _pod_facts(spec: Object, status: Object) -> Object:
     containers = [
         {
             "name": container["name"],

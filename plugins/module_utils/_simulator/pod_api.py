@@ -16,6 +16,7 @@ from .store import Stored
 Object = dict[str, t.Any]
 _LOG_QUERY = ("follow", "timestamps", "tailLines", "sinceSeconds", "sinceTime", "limitBytes", "previous")
 _TRUE = ("true", "True", "1")
+_TOPOLOGY_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
 def success(code: int = 201) -> Object:
@@ -45,12 +46,23 @@ def bind(registry: Registry, resource: Resource, namespace: str, name: str, body
     conditions = [item for item in status.get("conditions") or () if item.get("type") != "PodScheduled"]
     status["conditions"] = [*conditions, {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]
     metadata = dict(old.obj["metadata"])
-    annotations = (body.get("metadata") or {}).get("annotations")
-    if annotations:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+    given = body.get("metadata") or {}
+    for key, added in (
+        ("annotations", given.get("annotations") or {}),
+        ("labels", {**(given.get("labels") or {}), **_topology_labels(registry, node)}),
+    ):
+        if added:
+            metadata[key] = {**(metadata.get(key) or {}), **added}
     obj = {**old.obj, "metadata": metadata, "spec": {**old.obj["spec"], "nodeName": node}, "status": status}
     registry.store.write(resource.storage, obj, old)
     return success()
+
+
+def _topology_labels(registry: Registry, node: str) -> dict[str, str]:
+    """What admission copies from a node to the pods that are bound to it."""
+    found = registry.store.collection(("", "nodes")).get("", node)
+    labels = (found.obj["metadata"].get("labels") or {}) if found is not None else {}
+    return {key: labels[key] for key in _TOPOLOGY_LABELS if key in labels}
 
 
 def evict(registry: Registry, resource: Resource, namespace: str, name: str, body: t.Any, options: Options) -> Object:

@@ -111,6 +111,9 @@ class Registry:
         if not isinstance(body, dict):
             raise api_errors.bad_request(f"the body is not a {resource.kind} object")
         obj = dict(body)
+        if resource.custom is not None and not obj.get("kind"):  # of a built-in kind the path is enough
+            words = f"the object provided is unrecognized (must be of type {resource.kind}): Object 'Kind' is missing"
+            raise api_errors.bad_request(words)
         kind, api_version = obj.pop("kind", None) or resource.kind, obj.pop("apiVersion", None) or resource.api_version
         if (kind, api_version) != (resource.kind, resource.api_version):
             wanted = f"{resource.api_version}, Kind={resource.kind}"

@@ -114,7 +114,7 @@ def test_custom_kinds_can_be_explained_and_printed(kubectl: Kubectl, api: Api) -
     group = f"{api.namespace}.example.com"
     kubectl("apply", "-f", "-", stdin=typed("apiextensions.k8s.io/v1", "CustomResourceDefinition", definition(group)))
     kubectl("wait", "--for=condition=Established", f"crd/things.{group}", "--timeout=5s")
-    kubectl("create", "-f", "-", stdin=typed(f"{group}/v1", "Thing", thing("t")))
+    kubectl("create", "-f", "-", stdin=thing(group, "t"))
     assert kubectl("get", f"things.{group}").split() == ["NAME", "MODE", "t", "A"]
     assert "replicas" in kubectl("explain", "things.spec", "--api-version", f"{group}/v1")
     kubectl("delete", f"crd/things.{group}", "--timeout=10s")
