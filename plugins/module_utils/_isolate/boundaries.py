@@ -220,23 +220,41 @@ def _blame_boundary(search: Search, unit: Nodes, trials: list[Trial], combos: li
     for finding in list(search.findings):
         if finding.kind == "rack-boundary" and home in {search.unit_of[node] for node in finding.left + finding.right}:
             search.retract(finding)  # the boundary between this domain and another is now explained
-    search.blame(Finding("rack-boundary", "net", tuple(unit), strength=total, witnesses=witnesses))
+    search.blame(Finding("rack-boundary", "net", tuple(unit), strength=total, witnesses=witnesses, halves=list(combos)))
 
 
 def boundary_control(search: Search, finding: Finding) -> Steps:
-    """Twice alone: a domain whose boundary is blamed must be good inside, else the blame is taken back."""
+    """A blamed boundary must be good inside, and every other way across it must fail too; else the blame is taken back."""
     failed = 0
-    for _turn in range(3):
+    for turn in range(3):
+        if turn == 1 and not failed and finding.halves:
+            yield from _other_halves(search, finding)
+            return
         trial = search.ask(finding.left, "net", "control: the domain alone", "the fault is inside the domain")
         verdict = yield from search.settle(trial)
         finding.controls.append(trial)
         failed += verdict == "fail"
-        if len(finding.controls) == 2 and not failed:
+        if turn == 1 and not failed:
             return
         if failed > 1:
             search.retract(finding)
             yield from pairs.soak(search, finding.left, "net", finding.witnesses)
             return
+
+
+def _other_halves(search: Search, finding: Finding) -> Steps:
+    """The halves the other way round: if they pass, two pairs looked like a boundary."""
+    (near, far), (rest, other) = finding.halves
+    swapped = [(near, other), (rest, far)]
+    if near == rest or far == other or any(node in search.tainted("net") for node in far + other):
+        return
+    trials = [search.ask(a + b, "net", "control: the halves of the domain the other way round", "the boundary") for a, b in swapped]
+    verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
+    if "pass" in verdicts:
+        search.retract(finding)
+        yield from pairs.settle_combinations(search, finding.halves, "net", finding.witnesses)
+    else:
+        finding.witnesses += [trial for trial in trials if search.evidence.weight(trial) > 0]
 
 
 def restricted(search: Search, members: t.Collection[int]) -> list[Nodes]:

@@ -133,6 +133,7 @@ def _closing_set(search: Search, swap: bool) -> Nodes:
 
 def _close(search: Search) -> Steps:
     """One closing round. True when it ended: proven, or nothing left to prove."""
+    yield from search.all_of(_second_opinion(search, finding) for finding in search.findings if finding.kind == "node")
     before = search.changes
     search.proofs = []
     members = _closing_set(search, swap=False)
@@ -218,6 +219,25 @@ def _reconsider(search: Search) -> bool:
         if finding.kind == "irreproducible" and all(search.explained(trial) for trial in finding.witnesses):
             search.retract(finding)
     return len(search.accused) > accused
+
+
+def _second_opinion(search: Search, finding: Finding) -> Steps:
+    """When another finding explains a witness, the rest may be a bad pair: one more test with a new reference tells."""
+    node, transport = finding.left[0], finding.transport
+    shared = [trial for trial in finding.witnesses if len(trial.nodes) > 1]
+    own = [trial for trial in shared if not search.explained(trial, without=finding)]
+    if not shared or len(own) != 1 or len(own[0].nodes) != 2:
+        return
+    known = {mate for trial in search.of_node[node] for mate in trial.nodes if len(trial.nodes) == 2}
+    reference = next((mate for mate in search.home(node) if mate not in known and search.good(mate, transport)), None)
+    if reference is None:
+        return
+    verdict, trial = yield from search.decide((node, reference), transport, "accused with another reference", "a bad pair instead")
+    finding.witnesses.append(trial)
+    if verdict == "pass":
+        search.retract(finding)
+        partner = next(mate for mate in own[0].nodes if mate != node)
+        yield from pairs.settle_combinations(search, [((node,), (partner,))], transport, own)
 
 
 def _classify(search: Search, finding: Finding) -> Steps:

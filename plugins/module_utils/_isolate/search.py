@@ -36,6 +36,7 @@ class Finding:
     witnesses: list[Trial] = dataclasses.field(default_factory=list)
     controls: list[Trial] = dataclasses.field(default_factory=list)
     note: str = ""
+    halves: list[tuple[Nodes, Nodes]] = dataclasses.field(default_factory=list)  # the two tests that blame a boundary
 
     @property
     def own_boundary(self) -> bool:
@@ -154,10 +155,12 @@ class Search(Engine):
         unresolved = any(finding.kind == "unresolved" and node in finding.left for finding in self.findings)
         return unresolved or node in self.lost or node in self.untested
 
-    def explained(self, trial: Trial) -> bool:
-        """True when a named component explains a failure of this test."""
+    def explained(self, trial: Trial, without: t.Optional[Finding] = None) -> bool:
+        """True when a named component, other than ``without``, explains a failure of this test."""
         members = set(trial.nodes)
         for finding in self.findings:
+            if finding is without or (finding.transport != trial.transport and finding.kind_of_node != "node"):
+                continue
             left, right = members & set(finding.left), members & set(finding.right)
             if finding.kind == "node" and left:
                 return True
