@@ -19,7 +19,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.spec i
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.journal import utc
-from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, catalog_directories
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, catalog_directories, collection_version
 
 RUN_ID = r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"
 
@@ -28,15 +28,22 @@ class ActionModule(ReadinessAction):
     """Checks a certification, plans it on a snapshot, and opens the archive of the run."""
 
     ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {
-        "certification": {"type": "dict", "required": True},
+        "certification": {"type": "dict"},
+        "resume": {"type": "path"},
         "snapshot": {"type": "dict"},
         "runs_dir": {"type": "path", "default": "runs"},
         "run_id": {"type": "str"},
         "catalog_dirs": {"type": "list", "elements": "path", "default": []},
     }
+    SPEC_RULES: t.ClassVar[dict[str, t.Any]] = {
+        "required_one_of": [["certification", "resume"]],
+        "mutually_exclusive": [["resume", "certification"], ["resume", "snapshot"], ["resume", "run_id"]],
+    }
 
     def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """Without a snapshot only the request is checked: a typo is told before the cluster is asked anything."""
+        if arguments["resume"]:
+            return self._resume(RunDirectory(arguments["resume"]))
         spec = parse_spec(arguments["certification"])
         compile_health(spec["node_health"] or DEFAULT_EXPRESSION, "certification.node_health")
         directories = catalog_directories(arguments["catalog_dirs"])
@@ -49,6 +56,18 @@ class ActionModule(ReadinessAction):
         catalog = {**load_catalog(directories), "registries": load_registries(directories), "floors": load_floors(directories)}
         plan = make_plan(spec, arguments["snapshot"], catalog, directories)
         return self._open_run(spec, arguments, plan)
+
+    def _resume(self, run: RunDirectory) -> dict[str, t.Any]:
+        """An interrupted run from its archive: the same plan, and the time it was given once more."""
+        plan, meta, spec = run.read(run.plan), run.read(run.run), run.read(run.spec)
+        now = time.time()
+        deadline = now + spec["bounds"]["deadline_s"]
+        meta.update(deadline_at=utc(deadline), deadline_epoch=deadline, resumed=[*meta.get("resumed", []), utc(now)])
+        if not self.check_mode:
+            write_json(run.run, meta)
+        self.say(f"Resuming run {meta['run_id']}; what is finished is not run again")
+        summary = {"run_id": meta["run_id"], "run_dir": run.path, "cost": plan["cost"]}
+        return {"changed": not self.check_mode, **summary, "categories": [_summary(category) for category in plan["categories"]]}
 
     def _open_run(self, spec: dict[str, t.Any], arguments: dict[str, t.Any], plan: dict[str, t.Any]) -> dict[str, t.Any]:
         now = time.time()
@@ -68,7 +87,12 @@ class ActionModule(ReadinessAction):
             return {"changed": False, **summary}
         try:
             os.makedirs(run.path, exist_ok=True)
-            started = {"run_id": run_id, "started": utc(now), "deadline_at": utc(now + spec["bounds"]["deadline_s"])}
+            started = {
+                "run_id": run_id,
+                "version": collection_version(),
+                "started": utc(now),
+                "deadline_at": utc(now + spec["bounds"]["deadline_s"]),
+            }
             write_json(run.spec, spec)
             write_json(run.snapshot, arguments["snapshot"])
             write_json(run.plan, plan)

@@ -27,8 +27,13 @@ options:
   certification:
     description:
       - The request, as documented in C(docs/certification.md) of the collection.
+      - Exactly one of O(certification) and O(resume) is needed.
     type: dict
-    required: true
+  resume:
+    description:
+      - Archive of an interrupted run. Its plan is taken up again, and what is finished is not run again.
+      - The run gets its whole time once more.
+    type: path
   snapshot:
     description:
       - The cluster as M(gpu_cluster.readiness.gpu_cluster_info) returned it.
@@ -65,17 +70,17 @@ EXAMPLES = r"""
 RETURN = r"""
 run_id:
   description: Name of the run.
-  returned: with a snapshot
+  returned: with a snapshot or O(resume)
   type: str
   sample: 20260302-080000-1a2b
 run_dir:
   description: Its archive.
-  returned: with a snapshot
+  returned: with a snapshot or O(resume)
   type: str
   sample: /home/sre/runs/20260302-080000-1a2b
 categories:
   description: What will be run, one item per category and GPU model.
-  returned: with a snapshot
+  returned: with a snapshot or O(resume)
   type: list
   elements: dict
   sample:
@@ -87,7 +92,7 @@ categories:
       isolate: auto
 cost:
   description: Groups, nodes, and the GPU hours the run takes if every attempt runs into its timeout once.
-  returned: with a snapshot
+  returned: with a snapshot or O(resume)
   type: dict
   sample: {groups: 64, nodes: 64, gpu_hours_max: 512.0}
 certification:

