@@ -117,14 +117,17 @@ def plain_rows(events: t.Iterable[Object]) -> t.Iterator[Object]:
 @contextlib.contextmanager
 def open_backend(plane: t.Optional[ControlPlane] = None) -> t.Iterator[Backend]:
     """The cluster of READINESS_TEST_KUBECONFIG, or a control plane that ends with the block. Raises build.Unavailable."""
+    with contextlib.ExitStack() as ends:
+        yield _opened(plane, ends)
+
+
+def _opened(plane: t.Optional[ControlPlane], ends: contextlib.ExitStack) -> Backend:
     given = os.environ.get("READINESS_TEST_KUBECONFIG", "")
     if not given:
-        with plane or ControlPlane() as started:
-            yield Backend(started.kubeconfig, started.serving, str(started.authority.certificate), started)
-        return
-    with tempfile.TemporaryDirectory(prefix="control-plane-") as folder:
-        pair = Authority(pathlib.Path(folder)).issue("kubelet", "kubelet")
-        yield Backend(pathlib.Path(given), pair)
+        started = ends.enter_context(plane or ControlPlane())
+        return Backend(started.kubeconfig, started.serving, str(started.authority.certificate), started)
+    folder = ends.enter_context(tempfile.TemporaryDirectory(prefix="control-plane-"))
+    return Backend(pathlib.Path(given), Authority(pathlib.Path(folder)).issue("kubelet", "kubelet"))
 
 
 def _node_names(definition: pathlib.Path) -> list[str]:

@@ -60,7 +60,7 @@ def main(arguments: t.Optional[Sequence[str]] = None) -> int:
         return 2
     except OSError as error:
         text = f"port {options.port} is already in use; take another --port, or none" if error.errno == errno.EADDRINUSE else str(error)
-        print(f"error: {text}", file=sys.stderr)
+        _say(f"error: {text}", sys.stderr)
         return 1
     except ReadinessError as error:
         _say(f"error: {error}", sys.stderr)

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import random
-import xml.etree.ElementTree as ElementTree
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
