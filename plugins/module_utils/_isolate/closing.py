@@ -236,7 +236,7 @@ def _second_opinion(search: Search, finding: Finding) -> Steps:
     finding.witnesses.append(trial)
     if verdict == "pass":
         search.retract(finding)
-        partner = next(mate for mate in own[0].nodes if mate != node)
+        partner = [mate for mate in own[0].nodes if mate != node][0]
         yield from pairs.settle_combinations(search, [((node,), (partner,))], transport, own)
 
 
