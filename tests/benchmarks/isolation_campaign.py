@@ -440,6 +440,7 @@ def main(arguments: t.Optional[list[str]] = None) -> int:
     data = campaign(given.worlds, given.seed, given.only, print)
     if "worlds" in data:
         print("\nrandom worlds: up to five faults of all kinds, 16 to 512 nodes, domains of 8 to 18, noise 2 to 4 %")
+        print("(one world in five has NVLink domains)")
         for title, part in (
             ("this collection", data),
             ("NVCRE as its controller behaves", data["other"]),

@@ -245,7 +245,7 @@ def _open_failures(search: Search) -> list[Finding]:
 
 
 def _forgotten(search: Search, already: list[Finding]) -> list[Finding]:
-    """The last safeguard: a deep failure that neither a finding nor a later pass explains is never dropped."""
+    """The last safeguard: closing tests know only the network, so no failure over NVLink may stay without explanation."""
     if already or not search.proofs:
         return []
     found: list[Finding] = []

@@ -30,6 +30,8 @@ def narrow(search: Search, nodes: Nodes, transport: str, parent: Trial, verdict:
     if len(nodes) == 1:
         yield from _lone(search, nodes[0], parent)
         return
+    if verdict == "fail":
+        search.cleared[transport].difference_update(nodes)  # whatever they passed before, it is open again
     groups: Groups = [(nodes, parent)]
     parts = chunks(nodes, search.options["min_group_size"])
     if len(nodes) > DIRECT and len(parts) > 1:
