@@ -8,7 +8,8 @@ import os
 import typing as t
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan import isolation
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json, write_text
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.isolation_svg import draw
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._categories import effective_category, judge
@@ -32,6 +33,10 @@ class ActionModule(ReadinessAction):
         write_json(path, record)
         done = record["conclusion"] is not None
         self._tell(category, record)
+        if done and record["mode"] == "search":
+            picture = path.removesuffix(".json") + ".svg"
+            write_text(picture, draw(record["conclusion"], category["title"]))
+            self.say(f"{category['title']} isolation: drawn in {picture}")
         return {
             "changed": True,
             "done": done,

@@ -18,6 +18,7 @@ import sys
 import time
 import typing as t
 
+import jsonschema
 import pytest
 import yaml
 
@@ -108,6 +109,8 @@ class Cluster:
         run_dir = latest.resolve() if latest.exists() else None
         path = run_dir / "report.json" if run_dir else None
         report = json.loads(path.read_text()) if path and path.exists() else None
+        if report is not None:  # every report of every scenario keeps the published schema
+            jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text()))
         return Result(status, output, run_dir, report)
 
     def certify(self, *categories: tuple[str, t.Sequence[str]], **spec: t.Any) -> Result:
