@@ -142,7 +142,8 @@ def _collect(backend: Backend, name: str, seen: dict[str, Object]) -> Object:
     objects = [clean.tree(_facts(item, uid not in left)) for uid, item in (seen | left).items()]
     return {
         "objects": sorted(objects, key=lambda row: (row["kind"], row["name"])),
-        "events": sorted({clean.text(_event(event)) for event in events}),
+        # Events of the kubelet are those of our own node agents.
+        "events": sorted({clean.text(_event(event)) for event in events if event.get("source", {}).get("component") != "kubelet"}),
     }
 
 
@@ -227,8 +228,6 @@ class _Cleaner:
         (re.compile(r"-([0-9])-[a-z0-9]{5}\b"), r"-\1-<random>"),
         (re.compile(r"\b\d{4}-\d{2}-\d{2}T[0-9:.]+Z"), "<time>"),
         (re.compile(r"\bgpu-r\d+-n\d+\b"), "<node>"),
-        (re.compile(r"in [0-9.]+m?s \([0-9.]+m?s including waiting\)"), "in <duration>"),
-        (re.compile(r"Image size: \d+ bytes"), "Image size: <bytes>"),
     )
 
     def text(self, value: str) -> str:

@@ -36,9 +36,9 @@ AUDIT_POLICY = {
 
 
 class ControlPlane:
-    """Use as a context manager, from the main thread. node_grace_s: silence after which a node is lost."""
+    """Use as a context manager, from the main thread. node_grace_s: seconds of silence after which a node is lost."""
 
-    def __init__(self, *, node_grace_s: float = 20, folder: t.Optional[pathlib.Path] = None) -> None:
+    def __init__(self, *, node_grace_s: float = 10, folder: t.Optional[pathlib.Path] = None) -> None:
         self.programs = build.Programs()
         self.node_grace_s = node_grace_s
         self._kept = folder
