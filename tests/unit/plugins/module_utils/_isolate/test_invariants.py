@@ -8,7 +8,7 @@ import json
 import random
 import typing as t
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import explain, planner
@@ -127,6 +127,7 @@ def test_replay_gives_the_same_report(seed: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(SEEDS)
+@example(78140105)  # no two of three domains work together
 def test_clearing_is_per_transport(seed: int) -> None:
     """Invariant 7: a node is cleared on a transport only by a passing test on that transport."""
     world, limit = build(seed)

@@ -26,6 +26,11 @@ GENUINE = os.environ.get("READINESS_BACKEND", "simulated") == "control_plane"
 _NUMBERS = itertools.count(1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Here and not in pyproject.toml, which "ansible-test units" does not read."""
+    config.addinivalue_line("markers", "simulator: about the simulated API server itself, left out with READINESS_BACKEND=control_plane")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what a genuine API server is not asked."""
     if GENUINE:
