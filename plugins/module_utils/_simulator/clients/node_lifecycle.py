@@ -31,6 +31,50 @@ _OURS = {_NOT_READY, _UNREACHABLE, _UNSCHEDULABLE, *_BY_CONDITION.values()}
 _DEFAULT_TOLERATION_S, _LEAST_TOLERATION_S = 300.0, 5.0
 _MISSING_NODE_S = 40.0
 _TICK_S = 0.5
+_LONGEST_TICK_S = 2 * _TICK_S
+_MISSED_ROUNDS = 3
+
+
+class SilenceWatch:
+    """Tells which nodes have stopped renewing their leases, also on a machine that is short of CPU time.
+
+    All kubelets are one process here, so a starved machine delays every renewal at once, which is no node's doing. Two rules keep that
+    apart from a silent node: only time in which this process was awake counts (C(tick)), and a node is silent when it has missed several
+    rounds of renewals at the pace at which the other nodes' renewals really come.
+    """
+
+    def __init__(self) -> None:
+        self._awake_s = 0.0
+        self._leases: dict[str, _LeaseSeen] = {}
+
+    def tick(self, passed_s: float) -> None:
+        """C(passed_s) of the wall clock have passed. A tick that comes late was spent waiting for the CPU."""
+        self._awake_s += min(passed_s, _LONGEST_TICK_S)
+
+    def renewed(self, node: str, renew_time: str, duration_s: float) -> None:
+        """A lease as it is now. It counts as a renewal when C(renew_time) is another one."""
+        known = self._leases.get(node)
+        if known is None:
+            self._leases[node] = _LeaseSeen(renew_time, self._awake_s, duration_s, 0.0)
+        elif known.renew_time != renew_time:
+            self._leases[node] = _LeaseSeen(renew_time, self._awake_s, duration_s, self._awake_s - known.seen_s)
+
+    def forget(self, node: str) -> None:
+        self._leases.pop(node, None)
+
+    def silent(self) -> set[str]:
+        """The nodes whose leases have run out."""
+        pace = max((lease.gap_s for lease in self._leases.values()), default=0.0)
+        return {node for node, lease in self._leases.items() if self._awake_s - lease.seen_s > max(lease.duration_s, _MISSED_ROUNDS * pace)}
+
+
+class _LeaseSeen(t.NamedTuple):
+    """When a lease was seen to be renewed, and how long that was after the time before."""
+
+    renew_time: str
+    seen_s: float
+    duration_s: float
+    gap_s: float
 
 
 class NodeLifecycle:
@@ -43,7 +87,7 @@ class NodeLifecycle:
         self._time_scale = time_scale
         self._events = EventRecorder(api, "node-controller", workers=2)
         self._queue = WorkQueue(self._reconcile, workers=8)
-        self._leases: dict[str, tuple[str, float, float]] = {}  # node -> renewTime, seen at, duration
+        self._silence = SilenceWatch()
         self._tainted: dict[str, float] = {}  # node -> since when it has a NoExecute taint of ours
         self._missing: dict[tuple[str, str], float] = {}
         self._evicted: set[str] = set()
@@ -72,18 +116,18 @@ class NodeLifecycle:
     def _lease_changed(self, kind: str, lease: Object, _old: t.Optional[Object]) -> None:
         name, spec = lease["metadata"]["name"], lease.get("spec") or {}
         if kind == "DELETED":
-            self._leases.pop(name, None)
-            return
-        renewed = spec.get("renewTime", "")
-        if self._leases.get(name, ("",))[0] != renewed:
-            self._leases[name] = (renewed, time.monotonic(), float(spec.get("leaseDurationSeconds") or 40))
+            self._silence.forget(name)
+        else:
+            self._silence.renewed(name, spec.get("renewTime", ""), float(spec.get("leaseDurationSeconds") or 40))
 
     async def _run(self) -> None:
+        now = time.monotonic()
         while True:
             await asyncio.sleep(_TICK_S)
-            now = time.monotonic()
-            for name, (_renewed, seen, duration) in self._leases.items():
-                if now - seen > duration and _ready(self._nodes.items.get(("", name))) == "True":
+            last, now = now, time.monotonic()
+            self._silence.tick(now - last)
+            for name in self._silence.silent():
+                if _ready(self._nodes.items.get(("", name))) == "True":
                     self._queue.add(name)
             try:
                 await self._collect_pods(now)
@@ -96,8 +140,7 @@ class NodeLifecycle:
         node = self._nodes.items.get(("", name))
         if node is None:
             return
-        lease = self._leases.get(name)
-        if lease is not None and time.monotonic() - lease[1] > lease[2] and _ready(node) not in ("Unknown", ""):
+        if name in self._silence.silent() and _ready(node) not in ("Unknown", ""):
             node = await self._mark_unknown(node)
         await self._set_taints(node)
         if _ready(node) in ("False", "Unknown"):
