@@ -189,6 +189,13 @@ def _good_crossers(search: Search, units: list[Nodes]) -> list[Nodes]:
 def _halves(search: Search, unit: Nodes, partner: Nodes) -> Steps:
     """A domain against a good one, as two disjoint tests: both fail for a boundary, one fails for a pair."""
     near, far = split(unit, 2), split(partner, 2)
+    if len(near) == len(far) == 1:
+        # One node against one node: the second witness must be somebody else.
+        more = next((other for other in _good_crossers(search, [unit, partner]) if other != partner), None)
+        if more is None:
+            yield from pairs.settle_combinations(search, [(unit, partner)], "net", [])
+            return
+        far = [partner, more]
     combos = [(tuple(near[at % len(near)]), tuple(far[at % len(far)])) for at in range(2)]
     purpose = "half of a domain with half of a domain that crosses well"
     results = yield from search.all_of(_screen(search, tuple(sorted(a + b)), purpose, look_inside=False) for a, b in combos)

@@ -222,8 +222,9 @@ class Search(Engine):
         failing = [trial for trial in trials if self.evidence.weight(trial) > 0]
         smallest = min((len(trial.nodes) for trial in failing if len(trial.nodes) > 2), default=0)
         counted = [trial for trial in trials if trial not in failing or len(trial.nodes) in (2, smallest)]
-        common = set.intersection(*(set(trial.nodes) for trial in failing)) if failing else set()
-        return self.total(counted), [trial for trial in failing if trial in counted], common == {node}
+        witnesses = [trial for trial in failing if trial in counted]
+        common = set.intersection(*(set(trial.nodes) for trial in witnesses)) if witnesses else set()
+        return self.total(counted), witnesses, common == {node}
 
     def try_to_convict(self, node: int, transport: str) -> bool:
         """Accuse the node if two witnesses that share nothing else carry it."""

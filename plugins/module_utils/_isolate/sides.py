@@ -69,6 +69,8 @@ def _sides(search: Search, unit: int, transport: str, findings: list[Finding]) -
     broken = {node for node, finding in search.accused.items() if finding not in findings} | set(search.lost)
     nodes = tuple(node for node in search.units[unit].nodes if node not in broken)
     groups = _worked_together(search, nodes, transport)
+    if not groups:
+        return  # every node was lost in the meantime
     main, others = groups[0], groups[1:]
     unknown = [group for group in others if not _failed_together(search, main, group, transport)]
     passing = yield from _meet(search, main, unknown, transport)
