@@ -124,10 +124,15 @@ def open_backend(plane: t.Optional[ControlPlane] = None) -> t.Iterator[Backend]:
 def _opened(plane: t.Optional[ControlPlane], ends: contextlib.ExitStack) -> Backend:
     given = os.environ.get("READINESS_TEST_KUBECONFIG", "")
     if not given:
-        started = ends.enter_context(plane or ControlPlane())
+        started = ends.enter_context(plane or ControlPlane(node_grace_s=_node_grace_s()))
         return Backend(started.kubeconfig, started.serving, str(started.authority.certificate), started)
     folder = ends.enter_context(tempfile.TemporaryDirectory(prefix="control-plane-"))
     return Backend(pathlib.Path(given), Authority(pathlib.Path(folder)).issue("kubelet", "kubelet"))
+
+
+def _node_grace_s() -> float:
+    """Four renewals of a lease, of which the agents of many nodes make fifty a second; READINESS_TEST_NODES are the most of a test."""
+    return max(10.0, 4 * int(os.environ.get("READINESS_TEST_NODES", "64")) / 50)
 
 
 def _node_names(definition: pathlib.Path) -> list[str]:
