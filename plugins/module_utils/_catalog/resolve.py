@@ -77,8 +77,12 @@ def resolve_network(
         raise unknown_value("platform", platform, catalog["platforms"], "platform")
     usable = [node for node in nodes if node.get("target", True) and not node.get("findings")]
     facts = _facts(platform, gpu_model, catalog, options, usable, workload)
-    layers: list[tuple[str, Mapping[str, t.Any]]] = [("base", BASE), *_rules(platform, catalog, facts, usable)]
-    layers.append(("user options", _from_user(options)))
+    rules = _rules(platform, catalog, facts, usable)
+    layers: list[tuple[str, Mapping[str, t.Any]]] = [("base", BASE)]
+    if not any("transport" in rule or "nic_resource" in rule for _name, rule in rules):
+        # Nobody wrote down how this platform carries the traffic of this GPU: a pod that asks for no card would measure TCP.
+        layers.append(("no network rule for this platform and GPU", {"nic_resource": "auto"}))
+    layers += [*rules, ("user options", _from_user(options))]
     values, explain = merge(layers)
     _settle_nic(values, explain, options, facts, usable)
     return _settings(values), explain

@@ -163,6 +163,14 @@ def test_platform_whose_card_is_missing_looks_for_another() -> None:
     assert settings["nic_resource"] == "rdma/ib_hca" and "no node offers nvidia.com/mlnxnics" in explain["nic_resource"]["note"]
 
 
+@pytest.mark.parametrize(("platform", "model"), [("forge", "h100"), ("forge", "b200"), (None, "h100"), ("gcp", "a100")])
+def test_platform_without_a_rule_for_a_gpu_looks_for_a_card(platform: t.Optional[str], model: str) -> None:
+    """A pod that asks for no card measures TCP at a hundredth of the speed, and nothing would expect more of it."""
+    settings, explain = resolve(platform, model, nodes=nodes(4, {"rdma/hca_shared_devices": 8}))
+    assert settings["nic_resource"] == "rdma/hca_shared_devices" and settings["nics_per_node"] == 8
+    assert explain["nic_resource"]["rule"] == "detected"
+
+
 def test_unknown_platform_gives_the_base_and_the_users_options() -> None:
     settings, _rest = resolve(None, "h100", {"env": {"A": "b"}})
     assert settings["env"] == [{"name": "A", "value": "b"}] and settings["security"]["capabilities"] == ["IPC_LOCK"]
