@@ -205,7 +205,11 @@ def _settle_nic(
         resource, count, note = detect_nic_resource(nodes, wanted, strict=asked is not None)
         rule = "detected"
     elif resource and nodes and not by_user:
-        resource, count, rule, note = _verified(resource, wanted, asked is not None, nodes)
+        named = resource
+        resource, count, rule, note = _verified(named, wanted, asked is not None, nodes)
+        if resource not in (None, named) and values.get(("transport", "")) not in (None, "mnnvl"):
+            # Other cards than the platform usually has: its transport (EFA, say) is not theirs. That they speak RDMA is.
+            _set(values, explain, "transport", None, "detected", f"the nodes offer {resource} instead of {named}")
     elif resource and wanted is None:
         offered = min((node.get("nics", {}).get(resource, 0) for node in nodes), default=0)
         count, rule, note = count_to_request(max(offered, 1), None), "offered", f"nodes offer {offered} at least"

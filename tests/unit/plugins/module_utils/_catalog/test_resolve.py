@@ -163,6 +163,15 @@ def test_platform_whose_card_is_missing_looks_for_another() -> None:
     assert settings["nic_resource"] == "rdma/ib_hca" and "no node offers nvidia.com/mlnxnics" in explain["nic_resource"]["note"]
 
 
+def test_platform_with_other_cards_than_usual_does_not_ask_them_for_its_usual_transport() -> None:
+    """An AWS site on RoCE: to expect EFA of it would fail every healthy group."""
+    settings, explain = resolve("aws", "l40", nodes=nodes(2, {"rdma/hca_shared_devices": 8}))
+    assert settings["nic_resource"] == "rdma/hca_shared_devices" and settings["transport"] is None
+    assert explain["transport"]["overridden"][0]["value"] == "efa" and "instead of" in explain["transport"]["note"]
+    without, _rest = resolve("aws", "l40", nodes=nodes(2, {}))
+    assert without["transport"] == "efa", "nodes without any card do not meet the platform's promise"
+
+
 @pytest.mark.parametrize(("platform", "model"), [("forge", "h100"), ("forge", "b200"), (None, "h100"), ("gcp", "a100")])
 def test_platform_without_a_rule_for_a_gpu_looks_for_a_card(platform: t.Optional[str], model: str) -> None:
     """A pod that asks for no card measures TCP at a hundredth of the speed, and nothing would expect more of it."""
