@@ -68,6 +68,7 @@ class Attempt:
     queued: bool = False
     job: t.Optional[Facts] = None
     pods: dict[str, Facts] = dataclasses.field(default_factory=dict)
+    removed: list[str] = dataclasses.field(default_factory=list)  # pods, or the Job, that somebody else deleted; see see_pod
     trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)
     health: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
     events: list[str] = dataclasses.field(default_factory=list)
@@ -78,6 +79,18 @@ class Attempt:
         """The pod whose end decides: index 0."""
         return next((pod for pod in self.pods.values() if pod["index"] == 0), None)
 
+    def see_pod(self, pod: Facts, gone: bool) -> None:
+        """Takes in what a watch says of a pod; one that is gone stays with its last facts, which say how it ended.
+
+        The Job controller deletes pods only after one of them has ended, and a watch tells things in their order: a pod that is
+        being deleted while all of the group still run was deleted by somebody else.
+        """
+        self.pods[pod["name"]] = {**pod, "gone": gone}
+        leaving = gone or pod["deleting"]
+        ended = any(other["terminated"] or other["phase"] in ("Succeeded", "Failed") for other in self.pods.values())
+        if leaving and self.decision is None and not ended and pod["name"] not in self.removed:
+            self.removed.append(pod["name"])
+
 
 def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
     """The decision that the facts allow now, or None while the attempt goes on.
@@ -85,10 +98,11 @@ def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], nodes: t
     bounds: attempt_timeout_s, queue_timeout_s, start_grace_s. nodes: node facts by name, only consulted for members.
     """
     return (
-        _launcher_ended(attempt)
+        _launcher_ended(attempt, nodes)
         or _node_trouble(attempt, nodes)
-        or _pod_refused(attempt)
+        or _pod_refused(attempt, nodes)
         or _job_ended(attempt)
+        or _removed(attempt)
         or _cannot_start(attempt, now, bounds)
         or _out_of_time(attempt, now, bounds)
     )
@@ -100,7 +114,7 @@ def all_running(attempt: Attempt) -> bool:
     return len(alive) >= len(attempt.nodes)
 
 
-def _launcher_ended(attempt: Attempt) -> t.Optional[Decision]:
+def _launcher_ended(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
     launcher = attempt.launcher()
     end = launcher and launcher["terminated"]
     if not launcher or not end:
@@ -111,9 +125,11 @@ def _launcher_ended(attempt: Attempt) -> t.Optional[Decision]:
     if end["reason"] == "OOMKilled":
         return Decision("failed", "OOMKilled", _out_of_memory(launcher), _named(launcher), code)
     if launcher["reason"] or launcher["disruption"]:
-        refused = _refusal(launcher)
+        refused = _refusal(launcher, nodes)
         if refused:
             return refused
+    if attempt.removed:
+        return _node_trouble(attempt, nodes) or _pod_refused(attempt, nodes) or _removed(attempt)
     culprit = _first_failed(attempt)
     if code in KILLED and culprit and culprit is not launcher:
         return _failed_pod(culprit)
@@ -131,18 +147,27 @@ def _node_trouble(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[
     return None
 
 
-def _pod_refused(attempt: Attempt) -> t.Optional[Decision]:
+def _pod_refused(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
     for pod in _by_index(attempt):
-        refused = _refusal(pod)
+        refused = _refusal(pod, nodes)
         if refused:
             return refused
     return None
 
 
-def _refusal(pod: Facts) -> t.Optional[Decision]:
+def _removed(attempt: Attempt) -> t.Optional[Decision]:
+    """A workload that somebody took away says nothing about its nodes."""
+    if not attempt.removed:
+        return None
+    return Decision("failed", "Evicted", f"{', '.join(attempt.removed[:4])}: deleted during the test by somebody else than this run")
+
+
+def _refusal(pod: Facts, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
     text = pod["message"] or ""
     if pod["disruption"] and (pod["phase"] == "Failed" or pod["deleting"]):
-        reason = "NodeLost" if pod["disruption"]["reason"] == "DeletionByTaintManager" else "Evicted"
+        # Taints tell of dead nodes, but an operator's own taint evicts from a healthy one just so.
+        tainted = pod["disruption"]["reason"] == "DeletionByTaintManager"
+        reason = "NodeLost" if tainted and not (pod["node"] in nodes and not lost(nodes[pod["node"]])) else "Evicted"
         return Decision("failed", reason, f"{pod['name']}: {pod['disruption']['reason']}: {pod['disruption']['message']}", _named(pod))
     for prefix, reason in POD_REASONS:
         if (pod["reason"] or "").startswith(prefix):
@@ -156,6 +181,8 @@ def _job_ended(attempt: Attempt) -> t.Optional[Decision]:
         return None
     if failed["reason"] == "DeadlineExceeded":
         return Decision("timed_out", "TimedOut", failed["message"] or "the Job's deadline passed")
+    if attempt.removed:
+        return None  # that is what failed it
     culprit = _first_failed(attempt)
     if culprit:
         return _failed_pod(culprit)

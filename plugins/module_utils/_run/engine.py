@@ -241,12 +241,15 @@ class Engine:
         attempt = self._live.get(pod["job"] or "")
         if attempt is None:
             return
-        # A pod that is gone stays in the record with its last facts: they say how it ended.
-        attempt.pods[pod["name"]] = {**pod, "gone": event == "DELETED"}
+        attempt.see_pod(pod, gone=event == "DELETED")
 
     def _on_job(self, event: str, job: Facts) -> None:
         attempt = self._live.get(job["name"])
-        if attempt is None or event == "DELETED":
+        if attempt is None:
+            return
+        if event == "DELETED":
+            if attempt.decision is None and not job["complete"] and not job["failed"]:
+                attempt.removed.append(f"Job {job['name']}")
             return
         attempt.job = job
         attempt.queued = job["suspended"] and attempt.state == "waiting"

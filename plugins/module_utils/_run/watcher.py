@@ -63,12 +63,14 @@ class Watcher(threading.Thread):
     def _relist(self) -> str:
         listed = self._client.list_result(self._path, label_selector=self._selector, project=self._project)
         current = {_name(item): item for item in listed.items}
-        for name in [name for name in self._known if name not in current]:
-            self._deliver(self._kind, "DELETED", self._known.pop(name))
+        # What exists first: it says why others may be gone, such as workers of a launcher that has ended.
+        gone = [name for name in self._known if name not in current]
         for name, item in current.items():
             if self._known.get(name) != item:
                 self._known[name] = item
                 self._deliver(self._kind, "ADDED", item)
+        for name in gone:
+            self._deliver(self._kind, "DELETED", self._known.pop(name))
         self._deliver(self._kind, "SYNCED", None)
         return listed.resource_version
 

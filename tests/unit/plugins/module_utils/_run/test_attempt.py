@@ -158,3 +158,40 @@ def test_a_sick_node_ends_the_attempt_and_is_named():
     sick = attempt(pod(0), pod(1), health=[{"node": "n1", "message": "n1 became unhealthy: GpuHealthy=False", "evidence": []}])
     decision = decide(sick, 5, BOUNDS, {})
     assert (decision.reason, decision.nodes) == ("HardwareFailureDetected", ["n1"])
+
+
+def leaving(facts):
+    return {**facts, "deleting": True}
+
+
+def test_a_pod_that_somebody_else_deletes_is_no_failure_of_its_nodes():
+    group = attempt(pod(0), pod(1))
+    group.see_pod(leaving(pod(1)), gone=False)
+    group.see_pod(leaving(pod(1, "Failed", state=ended(143))), gone=False)
+    group.see_pod(pod(0, "Failed", state=ended(1, message="lost connection")), gone=False)
+    decision = decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1")})
+    assert (decision.outcome, decision.reason, decision.nodes) == ("failed", "Evicted", [])
+    assert "job-1-abcde" in decision.message
+
+
+def test_a_pod_that_vanishes_without_a_word_is_not_waited_for():
+    group = attempt(pod(0), pod(1))
+    group.see_pod(pod(0), gone=True)
+    assert decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1")}).reason == "Evicted"
+    assert decide(group, 5, BOUNDS, {"n0": node("n0", "Unknown"), "n1": node("n1")}).reason == "NodeLost"
+
+
+def test_pods_that_the_job_controller_removes_after_a_crash_do_not_hide_it():
+    group = attempt(pod(0), pod(1))
+    group.see_pod(pod(1, "Failed", state=ended(139)), gone=False)
+    group.see_pod(leaving(pod(0)), gone=False)
+    group.see_pod(leaving(pod(0, "Failed", state=ended(143, finished="2026-03-02T08:01:02Z"))), gone=False)
+    decision = decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1")})
+    assert (decision.reason, decision.exit_code, decision.nodes) == (None, 139, ["n1"])
+
+
+def test_a_taint_evicts_from_a_healthy_node_without_condemning_it():
+    taken = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "maintenance"}]
+    group = attempt(pod(0), pod(1, "Failed", state=ended(143), conditions=taken))
+    assert decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1")}).reason == "Evicted"
+    assert decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1", "Unknown")}).reason == "NodeLost"
