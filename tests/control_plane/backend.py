@@ -34,7 +34,14 @@ _WORK = ("apis/batch/v1", "jobs"), ("api/v1", "pods"), ("api/v1", "services"), (
 _KEPT = {"kubernetes", "kube-root-ca.crt"}  # in every default namespace
 
 
-class Backend:
+class Server:
+    """An API server as the user of a kubeconfig reaches it."""
+
+    def __init__(self, kubeconfig: pathlib.Path) -> None:
+        self.url, self.http = _session(kubeconfig)
+
+
+class Backend(Server):
     """A server that answers, and simulated nodes that come and go."""
 
     def __init__(self, kubeconfig: pathlib.Path, pair: Pair, authority: str = "", plane: t.Optional[ControlPlane] = None) -> None:
@@ -43,7 +50,7 @@ class Backend:
         self._pair, self._authority = pair, authority
         self._agents: list[Child] = []
         self._nodes: list[str] = []
-        self.url, self.http = _session(kubeconfig)
+        super().__init__(kubeconfig)
 
     def attach(self, definition: pathlib.Path, work: pathlib.Path) -> None:
         """Adds the nodes of a definition; returns when they can take pods."""

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.names import MANAGED_BY, RUN_LABEL
-from ansible_collections.gpu_cluster.readiness.tests.control_plane import facts, managers
+from ansible_collections.gpu_cluster.readiness.tests.control_plane import cases, facts, managers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAUNCHER = "ansible_collections.gpu_cluster.readiness.tests.control_plane"
@@ -130,7 +130,7 @@ def other_controllers(genuine):
     managers.start(genuine.plane)
 
 
-@pytest.mark.parametrize("case", sorted(facts.CASES))
+@pytest.mark.parametrize("case", sorted(cases.OF_OTHER_CONTROLLERS))
 def test_jobset_and_trainer_do_what_was_recorded(start_cluster, genuine, other_controllers, case):
     start_cluster(**facts.DEFINITION)
     found = facts.record(genuine, case)
