@@ -8,7 +8,7 @@ ARGS ?=
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_LOCALHOST_WARNING := False
 
-.PHONY: help setup setup-test certify simulated-cluster control-plane test test-vectors test-control-plane lint clean
+.PHONY: isolation-campaign help setup setup-test certify simulated-cluster control-plane test test-vectors test-control-plane lint clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -37,6 +37,9 @@ test: setup-test ## Run the whole test suite
 
 test-vectors: setup-test ## Compare the parsers with the log vectors; READINESS_CASES=<dir:dir> names others
 	@$(VENV)/python -m pytest -q tests/vectors
+
+isolation-campaign: setup-test ## Measure fault isolation on random worlds; WORLDS=n per table cell, SEED=s, OUTPUT=file.json
+	@$(VENV)/python tests/benchmarks/isolation_campaign.py --worlds $(or $(WORLDS),12) --seed $(or $(SEED),1) $(if $(OUTPUT),--output $(OUTPUT))
 
 test-control-plane: setup-test ## Run the end-to-end scenarios and the API contract on a genuine control plane alone
 	@tests/run control-plane

@@ -38,7 +38,11 @@ def start(category: Category, judged: t.Optional[t.Mapping[str, t.Any]], rows: t
     Groups of one node need no search: each failed one is repeated, since nobody else can be to blame.
     """
     if judged is not None and all(len(group["nodes"]) == 1 for group in judged["groups"]):
-        suspects = sorted(name for name, member in judged["members"].items() if member["verdict"] == "suspect")
+        suspects = [
+            {"node": name, "reason": next((item["reason"] for item in member["findings"] if not item["note"]), "")}
+            for name, member in sorted(judged["members"].items())
+            if member["verdict"] == "suspect"
+        ]
         return {"mode": "single", "state": None, "wave": 0, "tests": [], "single": suspects, "conclusion": None}
     kind = choose_domain_kind(rows)
     nodes = [{"name": row["name"], "domain": domain_of(row, spec["topology_key"], kind)} for row in rows]
@@ -81,7 +85,7 @@ def _advance_single(record: Record, results: t.Optional[list[dict[str, t.Any]]])
                 "purpose": "confirm",
                 "hypothesis": f"{name} alone",
             }
-            for index, name in enumerate(record["single"], 1)
+            for index, name in enumerate((item["node"] for item in record["single"]), 1)
         ]
         return record
     record["conclusion"] = _single_conclusion(record, {item["id"]: item for item in results or []})
@@ -90,7 +94,11 @@ def _advance_single(record: Record, results: t.Optional[list[dict[str, t.Any]]])
 
 
 def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]) -> dict[str, t.Any]:
-    """Twice failed alone is the node; failed once of two is intermittent; a repeat that could not run proves nothing."""
+    """Twice failed alone is the node; failed once of two is intermittent; a repeat that could not run proves nothing.
+
+    Of the intermittent ones only wrong data convicts: a value near its limit or a single crash may have another cause.
+    """
+    first = {item["node"]: item["reason"] for item in record["single"]}
     suspects: list[dict[str, t.Any]] = []
     evidence_of_all: list[dict[str, t.Any]] = []
     for test in record["tests"]:
@@ -108,7 +116,7 @@ def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]
             kind, confidence, words = "node", 0.99, f"{name} failed twice on its own: nothing but the node took part"
             action = "Drain the node and check its GPUs, NVLink, PCIe and host."
         else:
-            kind, confidence, words = "intermittent", 0.7, f"{name} failed once and passed once on its own"
+            kind, confidence, words = "intermittent", 0.7, f"{name} failed once ({first[name] or 'unknown'}) and passed once on its own"
             action = "Drain the node and watch its error counters: it fails now and then."
         suspects.append(
             {
@@ -116,12 +124,13 @@ def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]
                 "nodes": [name],
                 "class": kind,
                 "confidence": confidence,
+                "convicts": kind == "node" or (kind == "intermittent" and first[name] == "DataCorruption"),
                 "evidence": evidence,
                 "reason": words,
                 "action": action,
             }
         )
-    hard = [item for item in suspects if item["class"] != "unresolved"]
+    hard = [item for item in suspects if item["convicts"]]
     cost = {"tests": len(record["tests"]), "waves": 1, "node_minutes": None, "bound": None}
     return {
         "verdict": "failed" if hard else "inconclusive",
@@ -195,17 +204,15 @@ def _first(failing: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, str]:
 
 
 def _numbers(group: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    """The judged value and the limit it was held against, for a criterion of the form metric >= limit."""
+    """The judged value, where a higher one is better; the planner compares it with that of groups of the same kind.
+
+    The criterion's limit is not handed on: a floor stands well below what a healthy group reaches, and would pass for it.
+    """
     for result in group["criteria"]:
-        if (
-            isinstance(result.get("measured"), (int, float))
-            and isinstance(result.get("limit"), (int, float))
-            and result.get("margin") is not None
-        ):
-            return {"value": float(result["measured"]), "expected": float(result["limit"])}
-    values = (group.get("measurement") or {}).get("values") or {}
-    value = values.get("bus_bandwidth")
-    return {"value": float(value)} if isinstance(value, (int, float)) else {}
+        lower = [limit for limit in result.get("limits") or [] if limit.get("op") in (">=", ">")]
+        if lower and isinstance(result.get("measured"), (int, float)):
+            return {"value": float(result["measured"])}
+    return {}
 
 
 def _prior(
@@ -235,7 +242,7 @@ def conclusions(record: Record, judged: t.Optional[t.Mapping[str, t.Any]] = None
     found: list[dict[str, t.Any]] = []
     named: set[str] = set()
     for suspect in conclusion["suspects"]:
-        open_question = suspect["class"] in ("unresolved", "irreproducible")
+        open_question = suspect["class"] in ("unresolved", "irreproducible") or not suspect.get("convicts", True)
         if suspect["component"]["kind"] == "node" or open_question:
             verdict = "suspect" if open_question else "failed"
             found += [{"node": node, "verdict": verdict, **_told(suspect)} for node in suspect["nodes"]]

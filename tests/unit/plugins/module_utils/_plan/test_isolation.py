@@ -1,0 +1,92 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""What judged groups tell the planner, and what its conclusion does to nodes: nobody is accused by a cause that is not theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.reasons import finding
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan import isolation
+
+TEMPLATE = {"env": [{"name": "NCCL_MNNVL_ENABLE", "value": "0"}]}
+
+
+def group(*findings, verdict="failed", value=None, limit=400.0, op=">="):
+    criteria = []
+    if value is not None:
+        limits = [{"metric": "bus_bandwidth", "op": op, "limit": limit}]
+        criteria = [{"measured": value, "limit": limit, "limits": limits, "passed": value >= limit}]
+    pods = [{"role": "launcher", "log": "logs/c01/g001-1-0.log"}]
+    return {
+        "attempts": [{"pods": pods, "duration_s": 30.0}],
+        "findings": list(findings),
+        "verdict": verdict,
+        "criteria": criteria,
+        "measurement": {},
+    }
+
+
+def test_a_missed_criterion_is_a_measurement_and_keeps_its_value():
+    told = isolation.result_of(group(finding("ThresholdViolation", "missed"), value=281.0))
+    assert (told["outcome"], told["value"], told["passed"]) == ("measured", 281.0, False)
+    assert "expected" not in told, "a floor is not what a healthy group reaches"
+    assert told["log"] == "logs/c01/g001-1-0.log" and told["minutes"] == 0.5
+
+
+def test_a_pass_is_a_measurement():
+    assert isolation.result_of(group(verdict="passed", value=480.0)) == {
+        "log": "logs/c01/g001-1-0.log", "minutes": 0.5, "outcome": "measured", "passed": True, "value": 480.0,
+    }  # fmt: skip
+
+
+def test_of_an_upper_limit_only_the_side_counts():
+    told = isolation.result_of(group(finding("ThresholdViolation", "too slow"), value=30.0, limit=20.0, op="<="))
+    assert told["passed"] is False and "value" not in told
+
+
+@pytest.mark.parametrize("reason", ["DataCorruption", "TransportFallback", "WorkloadFailed", "TimedOut", "OOMKilled"])
+def test_what_no_bandwidth_makes_up_for_fails_at_full_strength(reason):
+    told = isolation.result_of(group(finding(reason, "bad"), value=480.0))
+    assert told["outcome"] == "failed" and told["reason"].startswith(reason)
+
+
+@pytest.mark.parametrize("reason", ["ImagePull", "Quota", "Unschedulable", "Cancelled", "SetupError", "LogIncomplete", "Evicted"])
+def test_what_is_not_the_nodes_fault_is_no_evidence(reason):
+    assert isolation.result_of(group(finding(reason, "not theirs"), verdict="error"))["outcome"] == "unmeasured"
+
+
+def test_a_lost_node_is_named_and_its_group_says_nothing_of_the_others():
+    told = isolation.result_of(group(finding("NodeLost", "gone", node="n3")))
+    assert (told["outcome"], told["lost"]) == ("unmeasured", ["n3"])
+
+
+def judged_alone(*names, reason="ThresholdViolation"):
+    member = {"verdict": "suspect", "findings": [finding(reason, "failed alone")]}
+    return {"groups": [{"nodes": [name]} for name in names], "members": {name: member for name in names}}
+
+
+@pytest.mark.parametrize(
+    "first, result, kind, verdict",
+    [
+        ("ThresholdViolation", {"outcome": "measured", "passed": False, "value": 200.0}, "node", "failed"),
+        ("DataCorruption", {"outcome": "failed", "reason": "DataCorruption: wrong"}, "node", "failed"),
+        ("ThresholdViolation", {"outcome": "measured", "passed": True, "value": 401.0}, "intermittent", "suspect"),
+        ("DataCorruption", {"outcome": "measured", "passed": True, "value": 480.0}, "intermittent", "failed"),
+        ("ThresholdViolation", {"outcome": "unmeasured", "reason": "ImagePull: no image"}, "unresolved", "suspect"),
+    ],
+)
+def test_a_node_that_failed_alone_is_convicted_by_a_second_failure_or_by_wrong_data(first, result, kind, verdict):
+    spec = {"bounds": {"max_concurrent": 4}, "topology_key": None, "isolation": {"min_group_size": 2, "soak": False, "budget": {}}}
+    record = isolation.advance(isolation.start({"template": TEMPLATE}, judged_alone("n0", reason=first), [], spec), None)
+    assert [test["nodes"] for test in record["tests"]] == [["n0"]]
+    record = isolation.advance(record, [{"id": record["tests"][0]["id"], **result}])
+    (told,) = isolation.conclusions(record)
+    assert (told["node"], told["verdict"], told["class"]) == ("n0", verdict, kind)
+
+
+def test_isolation_is_for_suspects_and_only_when_wanted():
+    judged = judged_alone("n0")
+    assert isolation.must_isolate({"isolate": "auto"}, judged)
+    assert not isolation.must_isolate({"isolate": "never"}, judged)
+    assert not isolation.must_isolate({"isolate": "auto"}, {"members": {"n0": {"verdict": "untested"}}})
