@@ -26,7 +26,7 @@ import yaml
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import measurement
 
 HERE = Path(__file__).parent
-DEFAULT_CASES = [HERE / "cases" / name for name in ("logs", "real-h200", "real-h200x2")]
+DEFAULT_CASES = [HERE / "cases" / name for name in ("logs", "extra", "real-h200", "real-h200x2")]
 
 # kind of a vector -> kind of measurement
 VECTOR_KINDS: dict[str, str] = {

@@ -32,7 +32,7 @@ _STAMP = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)"
 _TIMESTAMP = re.compile(rf"({_STAMP})(?: |$)")
 _CRI = re.compile(rf"({_STAMP}) (stdout|stderr) ([FP])(?::\S*)?(?: |$)")
 _POD = re.compile(r"\[pod/([^/\]\s]+)/([^\]\s]+)\] ?")
-_ANSI = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_ANSI = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
 # mpirun: [1,0]<stdout>:  [JOB@1,3]<stderr>:  [1,0][host:pid]<stdout>:
 _MPIRUN = re.compile(r"\[(?:[^\]\s]*@)?\d+,(\d+)[^\]\s]*\](?:\[[^\]\s]*\])?<(std(?:out|err|diag))>:")
 _TORCH = re.compile(r"\[(?:default|rank)(\d+)\]:")
@@ -89,11 +89,15 @@ def read_blocks(path: str) -> t.Iterator[Block]:
     """
     halves: dict[str, list[str]] = {}
     for data, open_end in _whole_lines(path):
-        text = data.decode("utf-8", errors="replace")
         # The searches are for single characters, so that a log without oddities costs next to nothing.
+        if b"\r" in data and data.count(b"\r\n") == data.count(b"\n"):
+            data = data.replace(b"\r\n", b"\n")  # a file of another system: also its CRI halves end so
+        text = data.decode("utf-8", errors="replace")
         odd = b"\r" in data or (b"'" in data and " b'" in text) or (b'"' in data and ' b"' in text)
-        if odd or halves or _CRI.match(text):
+        if odd or halves or " stdout P" in text or " stderr P" in text:
             text = _rewrite(text, halves, odd)
+        if b"\x1b" in data:
+            text = _ANSI.sub("", text)
         if open_end:
             whole, _newline, torn = text.rpartition("\n")
             yield Block(f"{whole}\n" if whole else "", torn or None)
@@ -318,7 +322,7 @@ def _launcher_label(text: str, srun_labels: bool) -> t.Optional[tuple[str, int, 
         if match:
             return text[match.end() :], int(match.group(1)), None
         match = _BARE_RANK.match(text)
-        if match and not text.startswith(" NCCL ", match.end()):
+        if match and not text.startswith((" NCCL INFO ", " NCCL WARN "), match.end()):
             return text[match.end() :], int(match.group(1)), None
     elif head.isdigit():
         match = _SRUN.match(text)

@@ -173,7 +173,32 @@ def _fill_collective(section: Section, given: Context) -> None:
 
 
 def _usable(section: Section) -> list[Row]:
-    return [row for row in section.rows if row.finite and row.out_of_place is not None]
+    return [row for row in section.rows if row.finite and row.out_of_place is not None and _whole_row(section, row)]
+
+
+def _whole_row(section: Section, row: Row) -> bool:
+    """Whether the numbers of a row belong together, where size / time is meant to be the algorithm bandwidth."""
+    if section.reader.titles is not None and section.reader.titles.cpu_time:
+        return True
+    blank = row.redop is None and row.root is not None and row.root < 0
+    return row.agrees or blank or section.collective in ("hypercube", "alltoallv")
+
+
+def _head_lost(section: Section) -> bool:
+    """Whether the log does not show what was asked for: its first lines are gone."""
+    return not section.table_seen or "max_bytes" not in section.config
+
+
+def _uneven_cycles(section: Section, ranks: int) -> bool:
+    """Whether sizes differ in their number of samples. Sizes that trimming makes equal to their neighbours do not count."""
+    if section.config.get("step_mode") == "bytes" or section.config.get("step", 2) < 2:
+        return False
+    counts: dict[Key, dict[int, int]] = {}
+    for row in section.rows:
+        if row.size > 64 * ranks:
+            sizes = counts.setdefault((row.type, row.redop, row.root), {})
+            sizes[row.size] = sizes.get(row.size, 0) + 1
+    return any(len(set(sizes.values())) > 1 for sizes in counts.values())
 
 
 def _layout(section: Section) -> t.Optional[str]:
@@ -336,7 +361,8 @@ class _Result:
         failed = [check for check in checks if check is not None]
         self._notes()
         self.verdict, self.reason = failed[0] if failed else ("measured", self._measured_reason())
-        self.complete = self.verdict in ("measured", "wrong_data", "wrong_transport", "threshold_violated") and self.incomplete is None
+        judgeable = self.verdict in ("measured", "wrong_data", "wrong_transport", "threshold_violated")
+        self.complete = judgeable and self.incomplete is None and bool(section.rows)
 
     # Each check returns (verdict, reason) or None.
 
@@ -345,8 +371,9 @@ class _Result:
             return None
         wrong = _wrong_elements(self.section)
         sizes = sorted({row.size for row in self.section.rows if _row_is_wrong(row)})
-        where = "unknown" if not sizes else str(sizes[0]) if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}"
-        reason = f"{wrong:.0f} wrong elements, at {where} bytes: the bandwidth does not matter"
+        where = str(sizes[0]) if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}" if sizes else ""
+        what = f"{wrong:.0f} wrong elements, at {where} bytes" if sizes else "the program's footer says that elements were wrong"
+        reason = f"{what}: the bandwidth does not matter"
         self.findings.append(finding("DataCorruption", reason))
         return "wrong_data", reason
 
@@ -421,8 +448,11 @@ class _Result:
             return "timed_out", f"the time limit ended the run (exit code {code}) before its last row"
         if code in _KILLED:
             return "incomplete", f"the run was {_KILLED[code]} (exit code {code}) before its footer"
-        # Refused options and launchers that cannot start: nothing was measured, no node is at fault.
-        if not self.section.rows and code in (5, 6, 126, 127, 255):
+        # What the program cannot do or was asked wrongly, with or without rows before it: no node is at fault.
+        if code in (5, 6):
+            return "setup_error", f"the program refused what it was asked to do (exit code {code})"
+        # Refused options and launchers that cannot start: nothing was measured.
+        if not self.section.rows and code in (126, 127, 255):
             return "setup_error", f"the program did not start to measure (exit code {code})"
         return "run_failed", f"the run ended with exit code {code} before its footer"
 
@@ -493,12 +523,16 @@ class _Result:
             yield f"{len(missing)} sizes are above the memory limit: lower the request or allow the largest measured size"
         elif missing and not (_reduced(section) and given.allow_reduced_sizes):
             yield f"{len(missing)} of the requested sizes are missing, the largest is {max(missing)}"
-        if not section.table_seen and not given.expected_sizes:
+        if _head_lost(section) and not given.expected_sizes:
             yield "the beginning of the log is missing"
         if section.reader.lost:
             yield f"rows of {len(section.reader.lost)} sizes were torn and could not be rejoined"
         if any(not row.finite for row in section.rows):
             yield "rows hold numbers that are not finite"
+        if any(row.finite and not _whole_row(section, row) for row in section.rows):
+            yield "rows hold numbers that contradict each other: parts of them are lost"
+        if _uneven_cycles(section, self.ranks or 1):
+            yield "some sizes have fewer samples than others: rows of a cycle are lost"
         if any(row.out_of_place is None for row in section.rows):
             yield "rows without an out-of-place group cannot be judged"
         if section.rows_dropped:
@@ -609,7 +643,7 @@ class _Result:
             "datatype": None if several else rows[0].type,
             "redop": None if several else rows[0].redop,
         }
-        if _ratio_of(section, self.ranks) == 0.0:
+        if _ratio_of(section, self.ranks) == 0.0 and not spread["max"]:
             # One rank moves nothing over a link: the printed 0 is no bandwidth.
             numbers |= dict.fromkeys(("bus_bandwidth", "bus_bandwidth_min", "bus_bandwidth_max", "bus_bandwidth_peak", "spread"))
             numbers["collapse"] = None
@@ -694,7 +728,7 @@ def _parsed_section(section: Section, given: Context) -> dict[str, t.Any]:
         "partial_last_line": section.partial_last_line,
         "failures": section.failures,
         "ib_errors": section.ib_errors,
-        "head_lost": (bool(section.rows) or section.footer_complete) and not section.table_seen,
+        "head_lost": (bool(section.rows) or section.footer_complete) and _head_lost(section),
     }
     if parsed["missing_sizes"]:
         parsed["missing_because"] = "memory_limit" if _reduced(section) else "cut"

@@ -97,7 +97,8 @@ class Section:
         self.versions: dict[str, t.Any] = {}
         self.config: dict[str, t.Any] = {}
         self.devices: list[tuple[int, int, str, int]] = []  # rank, group, host, pid
-        self.devices_cut = False
+        self._ranks: set[int] = set()
+        self._list_cut = False
         self.table_seen = False
         self.started = False
         self.concluded = False
@@ -136,6 +137,18 @@ class Section:
     @property
     def untouched(self) -> bool:
         return not (self.started or self.config or self.devices or self.table_seen or self.rows or self.footer_complete)
+
+    def add_device(self, rank: int, group: int, host: str, pid: int, *, cut: bool = False) -> None:
+        """One line of the device list; a line that was logged twice counts once. cut: the list ends here."""
+        self._list_cut = self._list_cut or cut
+        if rank not in self._ranks:
+            self._ranks.add(rank)
+            self.devices.append((rank, group, host, pid))
+
+    @property
+    def devices_cut(self) -> bool:
+        """Whether ranks are missing from the list: it does not fit its buffer, or lines of the log are lost."""
+        return self._list_cut or bool(self._ranks) and max(self._ranks) + 1 != len(self._ranks)
 
     @property
     def hosts(self) -> dict[str, int]:
@@ -379,10 +392,9 @@ class TextReader:
         match = _DEVICE.match(body)
         if not match:
             return
-        self.section.devices.append((int(match.group(1)), int(match.group(2) or 0), match.group(4), int(match.group(3))))
-        self._hosts.add(match.group(4))
-        if match.group(7).endswith("..."):
-            self.section.devices_cut = True
+        rank, group, pid, host = int(match.group(1)), int(match.group(2) or 0), int(match.group(3)), match.group(4)
+        self.section.add_device(rank, group, host, pid, cut=match.group(7).endswith("..."))
+        self._hosts.add(host)
 
     def _titles(self, body: str, text: str) -> None:
         if is_titles(body):
@@ -579,7 +591,7 @@ def _section_of(document: dict[str, t.Any]) -> Section:
     section.collective = collective_of(str(arguments[0])) if arguments else None
     section.config = _document_config(document.get("config") or {})
     for device in (document.get("config") or {}).get("devices") or []:
-        section.devices.append((int(device["rank"]), int(device.get("group") or 0), str(device["hostname"]), int(device.get("pid") or 0)))
+        section.add_device(int(device["rank"]), int(device.get("group") or 0), str(device["hostname"]), int(device.get("pid") or 0))
     section.rows = [_document_row(item) for item in document["results"]]
     bounds = document.get("out_of_bounds")
     if isinstance(bounds, dict):

@@ -28,6 +28,8 @@ _GLUED = re.compile(rf"(-1|N/A|{_WORDS}|\d+(?:\.\d+)?(?:e[+-]\d+)?)(?=\D)")
 _FOREIGN = re.compile(r"\[\d{4}-\d\d-\d\d |\S+:(?:\d+:\d+ \[| Test )")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z")
 _TIME = re.compile(r"\d\d:\d\d:\d\d\Z")
+# Size and time were measured by different clocks in some builds: so much may be between them.
+_SLACK = 1.02
 # -K prints in-place only: the out-of-place group is blank.
 _BLANK_GROUP = re.compile(r"-?\d+ {32,}\S")
 
@@ -55,6 +57,7 @@ class Row(t.NamedTuple):
     in_place: tuple[Cell, ...]
     timestamp: t.Optional[str] = None
     max_delta: bool = False
+    agrees: bool = True  # whether size / time is the algorithm bandwidth, as far as the printed digits tell
 
     @property
     def finite(self) -> bool:
@@ -133,7 +136,29 @@ def _assemble(tokens: list[str], titles: t.Optional[Titles], blank_group: bool) 
     if any(cell is None or cell < 0 for group in (out_of_place, in_place) if group for cell in group[:3]):
         return None
     max_delta = titles.max_delta if titles else _shows_delta(rest, half)
-    return Row(int(tokens[0]), int(tokens[1]), tokens[2], redop, root, out_of_place, in_place, timestamp, max_delta)
+    size = int(tokens[0])
+    groups = (rest[:2],) if out_of_place is None else (rest[:2], rest[half : half + 2])
+    agrees = all(_agree(size, time, bandwidth) for time, bandwidth in groups)
+    return Row(size, int(tokens[1]), tokens[2], redop, root, out_of_place, in_place, timestamp, max_delta, agrees)
+
+
+def _agree(size: int, time: str, bandwidth: str) -> bool:
+    """Whether the time in us and the bandwidth in GB/s of one group can belong together.
+
+    Both were printed with few digits: the true values lie within half a unit of the last one. Characters lost in the
+    middle of a row, or halves of two rows, show here.
+    """
+    low, high = _bounds(time)
+    least, most = _bounds(bandwidth)
+    return not (least * low * 1000.0 > size * _SLACK or most * high * 1000.0 * _SLACK < size)
+
+
+def _bounds(cell: str) -> tuple[float, float]:
+    """The values that a cell may stand for."""
+    mantissa, _e, exponent = cell.partition("e")
+    value = float(cell)
+    half = 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])) if math.isfinite(value) else 0.0
+    return max(0.0, value - half), value + half
 
 
 def _fits(titles: t.Optional[Titles], redop: t.Optional[str], root: t.Optional[int], cells: int, blank_group: bool) -> bool:

@@ -77,10 +77,9 @@ def parse(
 
 
 def _computed(log: Log, summary: dict[str, t.Any]) -> dict[str, t.Any]:
-    """The averages that are known, and what restarts cost in steps."""
+    """The averages, None where the log does not tell, and what restarts cost in steps."""
     kept, lost = goodput.kept_steps(log.runs)
-    known = {key: value for key, value in summary.items() if value is not None}
-    return {**known, "kept_steps": kept, "lost_steps": lost, "restart_point": goodput.restart_point(log.runs)}
+    return {**summary, "kept_steps": kept, "lost_steps": lost, "restart_point": goodput.restart_point(log.runs)}
 
 
 # --- averages ----------------------------------------------------------------------------------------------------

@@ -567,6 +567,136 @@ def test_document_without_out_of_place_group(read: Read) -> None:
     assert read(json.dumps(document(results=results)), "x.json")["verdict"] == "incomplete"
 
 
+# --- lines lost, doubled or coloured ---
+
+
+def test_colour_behind_a_debug_line_hides_no_path(read: Read) -> None:
+    """A launcher that colours its lines must not make a run over TCP look unproven, and pass."""
+    debug = text.info("gpu-a1", "Channel 00/0 : 1[0] -> 0[0] [receive] via NET/Socket/0")
+    plain = text.log(text.HEALTHY, debug=debug)
+    coloured = "".join(f"\x1b[32m{line}\x1b[0m\n" for line in plain.splitlines())
+    said = read(coloured, expect_transport="rdma")
+    assert (said["verdict"], said["transport"]) == ("wrong_transport", read(plain)["transport"])
+
+
+def test_halves_of_a_file_with_foreign_line_ends(read: Read) -> None:
+    """A node's log file that went through another system ends its halves with a carriage return."""
+    first, second = text.HEALTHY
+    stamp = "2026-03-02T01:05:10.5Z stdout"
+    lines = text.log(text.HEALTHY).splitlines()
+    cri = [f"{stamp} F {line}" if line + "\n" != second else f"{stamp} P {line[:63]}\r\n{stamp} F {line[63:]}" for line in lines]
+    assert read("\r\n".join(cri) + "\r\n")["values"] == read(text.log(text.HEALTHY))["values"]
+
+
+def test_halves_behind_other_text(read: Read) -> None:
+    """A node's log file with a line of a tool before it is joined all the same."""
+    stamp = "2026-03-02T01:05:10.5Z stdout"
+    cri = [f"{stamp} P {line[:40]}\n{stamp} F {line[40:]}" for line in text.log(text.HEALTHY).splitlines()]
+    assert read("fetched by a tool\n" + "\n".join(cri) + "\n")["values"] == read(text.log(text.HEALTHY))["values"]
+
+
+def test_bare_library_version_behind_a_label(read: Read) -> None:
+    log = text.head() + "NCCL version 2.28.9+cuda13.0\n" + text.WIDE_TITLES + "".join(text.HEALTHY) + text.foot()
+    assert read("".join(f"[0] {line}\n" for line in log.splitlines()))["values"]["nccl_version"] == "2.28.9+cuda13.0"
+
+
+@pytest.mark.parametrize("lost", ["# nccl", "# nThread", "#  Rank  1", "#  Rank  9"])
+def test_log_that_begins_late_is_incomplete(read: Read, lost: str) -> None:
+    """Without its first lines nobody knows what was asked for, or how many ranks there were."""
+    rows = [text.row(1 << 30, 377.05, ranks=16), text.row(2 * GIB, 379.37, ranks=16)]
+    whole = text.log(rows, gpus=8)
+    begins_late = whole[whole.index(lost) + 5 :]
+    said = read(begins_late)
+    if lost == "# nccl":
+        assert (said["verdict"], said["values"]["ranks"]) == ("measured", 16)
+    else:
+        assert (said["verdict"], said["values"]["bus_bandwidth"], said["parsed"]["head_lost"]) == ("incomplete", 379.37, True)
+        assert said["values"]["ranks"] == 16
+        assert said["parsed"]["devices"]["n_for_factor"] in (None, 16)
+
+
+def test_doubled_device_line_is_one_rank(read: Read) -> None:
+    device = text.devices(("gpu-a1", "gpu-a2")).splitlines(keepends=True)
+    assert read(text.log(text.HEALTHY, device_text=device[0] + device[0] + device[1]))["values"]["ranks"] == 2
+
+
+def test_one_listed_rank_does_not_hide_a_bandwidth(read: Read) -> None:
+    """The device line of one rank is left: the bandwidth that was printed is still there."""
+    device = text.devices(("gpu-a1", "gpu-a2")).splitlines(keepends=True)
+    assert read(text.log(text.HEALTHY, device_text=device[0]))["values"]["bus_bandwidth"] == 379.37
+
+
+@pytest.mark.parametrize("kind", ["digits lost", "halves of two rows"])
+def test_numbers_that_contradict_each_other_are_not_judged(read: Read, kind: str) -> None:
+    """A row that lost characters looks whole; its time tells that its bandwidth is none."""
+    first, second = text.HEALTHY
+    torn = second.replace("379.37  379.37", "79.37  379.37", 1) if kind == "digits lost" else first[:38] + second[38:]
+    said = read(text.log([first, torn] if kind == "digits lost" else [torn, second]))
+    assert said["verdict"] == "incomplete"
+    assert "contradict" in said["reason"] or said["parsed"]["missing_sizes"]
+
+
+def test_printed_precision_is_no_contradiction(read: Read) -> None:
+    """One significant digit of a bandwidth, two of a time, and host times are all in order."""
+    slow = text.CELLS.format(time="4.2e+07", alg="0.05", bus="0.05", wrong=0)
+    fast = text.CELLS.format(time="1.03", alg="2e+06", bus="2e+06", wrong=0)
+    rows = [f"{2 * GIB:12d}  {GIB // 2:12d}  {'float':>8}  {'sum':>6}  {-1:>6}  {slow}  {fast}\n"]
+    assert read(text.log(rows))["verdict"] == "measured"
+    cpu = text.log(text.HEALTHY).replace("    time ", " cputime ").replace("5660.6", "  12.6")
+    assert read(cpu)["verdict"] == "measured"
+
+
+def test_cycle_with_a_lost_row_is_incomplete(read: Read) -> None:
+    """Two samples of one size and one of the next: the mean of the next is of another run."""
+    assert read(text.log([*text.HEALTHY, *text.HEALTHY]))["verdict"] == "measured"
+    assert read(text.log([*text.HEALTHY, text.HEALTHY[0]]))["verdict"] == "incomplete"
+
+
+# --- exit code, footer and rows ---
+
+FOOTERS = {
+    "none": "",
+    "first line only": "# Out of bounds values : 0 OK\n",
+    "ok": text.foot(),
+    "wrong": text.foot(bounds="2 FAILED"),
+    "slow": text.foot(extra="FAILED"),
+}
+CODES = (None, 0, 1, 2, 3, 4, 5, 6, 7, 124, 126, 127, 130, 134, 137, 139, 143, 255)
+
+
+def expected_verdict(code: t.Optional[int], footer: str, rows: int) -> str:
+    """What the meaning of texts and codes says: the footer first, the exit code second."""
+    if footer == "wrong":
+        return "wrong_data"
+    if footer == "slow":
+        return ("no_data", "incomplete", "threshold_violated")[rows]
+    if footer == "ok":
+        if code in (None, 0, 124) or code >= 128:
+            return ("no_data", "incomplete", "measured")[rows]
+        return "run_failed"
+    if code in (None, 0):
+        return "incomplete" if rows else "no_data"
+    if code in (4, 124):
+        return "timed_out"
+    if code in (130, 137, 143):
+        return "incomplete"
+    if code in (5, 6) or (code in (126, 127, 255) and not rows):
+        return "setup_error"
+    return "run_failed"
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.17.2", "2.17.5", "2.19.6"])
+@pytest.mark.parametrize("footer", FOOTERS)
+def test_every_exit_code_with_every_end(read: Read, version: str, footer: str) -> None:
+    """One number means different things in different builds: it must never outweigh what the log says."""
+    head = "".join(line for line in text.head().splitlines(keepends=True) if version >= "2.17.4" or "nccl-tests version" not in line)
+    for code in CODES:
+        for rows in range(3):
+            said = read(head.replace("2.19.6", version) + text.WIDE_TITLES + "".join(text.HEALTHY[:rows]) + FOOTERS[footer], exit_code=code)
+            assert said["verdict"] == expected_verdict(code, footer, rows), (code, rows)
+            assert said["complete"] == (rows == 2 and said["verdict"] in ("measured", "wrong_data", "threshold_violated")), (code, rows)
+
+
 # --- the caller's mistakes ---
 
 
