@@ -141,7 +141,7 @@ def _issues(document: Document, context: t.Mapping[str, t.Any]) -> list[_Issue]:
         issues.append(_Issue("incomplete", document.message or "the document is cut"))
     if document.ret is not None:
         issues.append(_return_issue(document))
-    issues.extend(_exit_issue(issues, exit_code))
+    issues.extend(_exit_issue(document, issues, exit_code))
     return issues
 
 
@@ -172,13 +172,15 @@ def _return_issue(document: Document) -> _Issue:
     return _Issue(status.outcome, document.message or status.name, advice=status.advice, evidence=(document.message,))
 
 
-def _exit_issue(issues: list[_Issue], exit_code: t.Optional[int]) -> list[_Issue]:
+def _exit_issue(document: Document, issues: list[_Issue], exit_code: t.Optional[int]) -> list[_Issue]:
     """A status other than 0 takes a pass away, even when the document shows nothing."""
     if exit_code in (None, 0) or any(issue.outcome not in ("warn", "pass") for issue in issues):
         return []
     status = codes.exit_status(exit_code)
-    if status is not None and status.ret == codes.NVVS_ERROR and any(issue.code for issue in issues):
-        return []  # it counts error records, also those of warnings
+    # It counts error records, also those of warnings; a table of 4.x shows those without their codes.
+    explained = any(issue.code for issue in issues) or (document.generation == "v4_text" and issues)
+    if status is not None and status.ret == codes.NVVS_ERROR and explained:
+        return []
     if status is None:
         return [_Issue("inconclusive", f"the document shows no failure, but dcgmi ended with exit {exit_code}")]
     message = f"the document shows no failure, but dcgmi ended with exit {exit_code} ({status.name})"
@@ -248,7 +250,15 @@ def _class_of_fail(test: Test, error: Error) -> str:
         return "config_fail"
     if severity == codes.MONITOR:
         return "warn"
+    if severity is None and _checks_settings(test, error):
+        return "config_fail"
     return "hardware_fail"
+
+
+def _checks_settings(test: Test, error: Error) -> bool:
+    """Whether a failure is about settings: 4.x folds these checks into one test and names them before the message."""
+    names = (test.name, error.text.partition(":")[0])
+    return any(name.strip().lower() in codes.SETTINGS_SUBTESTS for name in names)
 
 
 def _issue(outcome: str, test: Test, result: Result, error: Error) -> _Issue:

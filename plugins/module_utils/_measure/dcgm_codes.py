@@ -275,6 +275,10 @@ SOFTWARE_SUBTESTS = frozenset(
 )
 
 
+# Of these, the ones that look at settings and software only: their failure without a code is no broken GPU.
+SETTINGS_SUBTESTS = SOFTWARE_SUBTESTS - {"page retirement/row remap", "page retirement", "inforom"}
+
+
 def canonical_test(name: str) -> str:
     """The 4.x name of a test, whatever the version called it."""
     key = name.strip().lower()

@@ -314,7 +314,9 @@ class _Table:
             self._tests.append(self._test(name, status.group(1), status.group(2)))
 
     def _test(self, name: str, word: str, scope: t.Optional[str]) -> Test:
-        numbers = [] if scope is None or scope == "All" else [int(n) for n in re.findall(r"\d+", scope)]
+        numbers: t.Iterable[int] = [] if scope is None or scope == "All" else [int(n) for n in re.findall(r"\d+", scope)]
+        if scope == "All" and word in (FAIL, WARN):
+            numbers = range(len(self._device_ids()))
         results = [Result(f"GPU{number}", word) for number in numbers]
         return Test(self._section, name, word, results)
 
@@ -348,12 +350,15 @@ class _Table:
             tests=self._tests,
             complete=self.closed,
         )
-        ids = [part for part in self._metadata.get("GPU Device IDs Detected", "").split(",") if part.strip()]
+        ids = self._device_ids()
         tested = _tested_gpus(self._tests)
         document.gpus = {None: tested if len(tested) >= len(ids) else {f"GPU{number}" for number in range(len(ids))}}
         if not self.closed:
             document.message = "the table is cut"
         return document
+
+    def _device_ids(self) -> list[str]:
+        return [part for part in self._metadata.get("GPU Device IDs Detected", "").split(",") if part.strip()]
 
     def _old_names(self) -> bool:
         return any(test.name.lower() in codes.SOFTWARE_SUBTESTS or " " in test.name for test in self._tests)

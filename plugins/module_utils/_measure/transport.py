@@ -31,10 +31,12 @@ _INTER_ORDER: tuple[str, ...] = ("mnnvl", "ib", "roce", "efa", "vendor", "ofi", 
 _INTRA_ORDER: tuple[str, ...] = ("nvlink", "pcie", "shm", "mnnvl", "ib", "roce", "efa", "vendor", "ofi", "tcp")
 # What an expectation accepts; a name that is not here accepts itself only.
 _ACCEPTS: dict[str, frozenset[str]] = {
-    "rdma": frozenset({"ib", "roce", "efa", "mnnvl"}),
-    "ib": frozenset({"ib", "mnnvl"}),
-    "roce": frozenset({"roce", "mnnvl"}),
+    # The plugins of Spectrum-X and UCX drive the same adapters as NCCL's own IB module.
+    "rdma": frozenset({"ib", "roce", "efa", "mnnvl", "spcx", "ucx"}),
+    "ib": frozenset({"ib", "mnnvl", "ucx"}),
+    "roce": frozenset({"roce", "mnnvl", "spcx", "ucx"}),
     "efa": frozenset({"efa", "mnnvl"}),
+    "tcpxo": frozenset({"gcp_tcpxo", "mnnvl"}),  # the name by which platforms promise it
     "ofi": frozenset({"ofi", "efa"}),
     "mnnvl": frozenset({"mnnvl"}),
     "nvlink": frozenset({"nvlink", "mnnvl"}),

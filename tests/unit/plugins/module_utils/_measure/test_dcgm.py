@@ -137,6 +137,39 @@ def test_v3_table_names_both_gpus() -> None:
     }  # fmt: skip
 
 
+def _table(*rows: tuple[str, str]) -> str:
+    """A text table of two GPUs with these (first cell, second cell) rows."""
+    border = f"+{'-' * 27}+{'-' * 48}+"
+    head = [border, f"| {'Diagnostic':25} | {'Result':46} |", border.replace("-", "="), f"|-----  Metadata  ----------+{'-' * 48}|"]
+    given = [("GPU Device IDs Detected", "2330, 2330"), *rows]
+    return "\n".join(["Successfully ran diagnostic for group.", *head, *(f"| {name:25} | {cell:46} |" for name, cell in given), border, ""])
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([("Persistence Mode", "Fail"), ("GPU Memory", "Pass - All")], "config_fail"),
+        ([("Graphics Processes", "Fail - GPU: 1"), ("GPU Memory", "Pass - All")], "config_fail"),
+        ([("software", "Fail"), ("", "GPU0: Fail"), ("Warning: GPU0", "Persistence Mode: is off")], "config_fail"),
+        ([("Inforom", "Fail"), ("GPU Memory", "Pass - All")], "hardware_fail"),
+        ([("Page Retirement/Row Remap", "Fail"), ("GPU Memory", "Pass - All")], "hardware_fail"),
+    ],
+)
+def test_settings_without_a_code_are_no_broken_gpu(rows: list[tuple[str, str]], expected: str) -> None:
+    """A table prints no codes; persistence mode that is off must not put a node out of service."""
+    assert dcgm.parse(_table(*rows), {"exit_code": 226})["class"] == expected
+
+
+def test_warning_of_a_4_x_table_explains_its_exit_status() -> None:
+    """226 counts the record of a warning too: nothing is to be run again."""
+    rows = [("pcie", "Warn"), ("", "GPU0: Fail"), ("", "GPU1: Pass"), ("Warning: GPU0", "link width 8 below 16")]
+    assert dcgm.parse(_table(*rows), {"exit_code": 226})["class"] == "warn"
+
+
+def test_all_gpus_of_a_table_are_named() -> None:
+    assert dcgm.parse(_table(("GPU Memory", "Fail - All")), {"exit_code": 226})["failed_entities"] == ["GPU0", "GPU1"]
+
+
 def test_a_switch_that_fails_counts_although_the_exit_status_is_0() -> None:
     results = [*(result(n) for n in range(8)), result(0, "Fail", code=109, severity=2, group="Switch")]
     assert judged(v4(check("nvbandwidth", results, "Fail")), exit_code=0) == ("hardware_fail", "hardware_fail", ["Switch0"])
