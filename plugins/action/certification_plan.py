@@ -83,6 +83,8 @@ class ActionModule(ReadinessAction):
             "cost": plan["cost"],
             "categories": [_summary(category) for category in plan["categories"]],
         }
+        for line in _announcement(plan, run.path):
+            self.say(line)
         if self.check_mode:
             return {"changed": False, **summary}
         try:
@@ -99,8 +101,6 @@ class ActionModule(ReadinessAction):
             write_json(run.run, {**started, "started_epoch": now, "deadline_epoch": now + spec["bounds"]["deadline_s"]})
         except OSError as error:
             raise InputError(f"cannot be written: {error.strerror}", place=run.path, hint="Set runs_dir to another directory") from error
-        for line in _announcement(plan, run.path):
-            self.say(line)
         return {"changed": True, **summary}
 
 

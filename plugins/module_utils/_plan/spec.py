@@ -9,12 +9,14 @@ Shape: docs/data_shapes.md, section spec. Nothing here touches the cluster, so e
 from __future__ import annotations
 
 import copy
+import re
 import typing as t
 
 from .._common.checks import known_keys, list_of, of_type, one_of, text, truth, whole_number
 from .._common.errors import InputError
 
 TEST_SCALES = ("intra-node", "intra-rack", "full-scale", "diagnose")
+SECRET_NAME = re.compile(r"passw|token|secret|api_?key|credential|private_?key", re.IGNORECASE)
 LABEL_KEY = r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 
 SPEC_KEYS = (
@@ -170,14 +172,24 @@ def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
         elif key == "image_pull_secrets":
             result[key] = list_of(value, where, text)
         elif key == "env":
-            result[key] = [
-                {"name": text(item.get("name", ""), f"{where}[{index}].name"), "value": str(item.get("value", ""))}
-                for index, item in enumerate(of_type(value, list, where))
-                if known_keys(item, ("name", "value"), f"{where}[{index}]") is not None
-            ]
+            result[key] = list_of(value, where, _env_item)
         else:
             result[key] = list_of(value, where, lambda item, spot: of_type(item, dict, spot))
     return result
+
+
+def _env_item(raw: t.Any, place: str) -> dict[str, str]:
+    item = known_keys(raw, ("name", "value"), place)
+    name = text(
+        item.get("name", ""), f"{place}.name", pattern=r"[A-Za-z_][A-Za-z0-9_.-]*", hint="It must be the name of an environment variable"
+    )
+    if SECRET_NAME.search(name):
+        raise InputError(
+            f"{name} looks like a secret, and the environment of a workload is kept in the archive of the run",
+            place=f"{place}.name",
+            hint="Put it into the image or give pods a service account that may read it",
+        )
+    return {"name": name, "value": str(item.get("value", ""))}
 
 
 def _bounds(raw: t.Any, place: str) -> dict[str, t.Optional[int]]:
