@@ -141,8 +141,8 @@ def _table(*rows: tuple[str, str]) -> str:
     """A text table of two GPUs with these (first cell, second cell) rows."""
     border = f"+{'-' * 27}+{'-' * 48}+"
     head = [border, f"| {'Diagnostic':25} | {'Result':46} |", border.replace("-", "="), f"|-----  Metadata  ----------+{'-' * 48}|"]
-    given = [("GPU Device IDs Detected", "2330, 2330"), *rows]
-    return "\n".join(["Successfully ran diagnostic for group.", *head, *(f"| {name:25} | {cell:46} |" for name, cell in given), border, ""])
+    head += [f"| {'GPU Device IDs Detected':25} | {'2330, 2330':46} |", f"|-----  Deployment  --------+{'-' * 48}|"]
+    return "\n".join(["Successfully ran diagnostic for group.", *head, *(f"| {name:25} | {cell:46} |" for name, cell in rows), border, ""])
 
 
 @pytest.mark.parametrize(
