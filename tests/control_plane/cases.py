@@ -57,7 +57,7 @@ def _shell(script: str) -> Object:
 
 _MPIRUN = ["mpirun", "--allow-run-as-root", "-np", "16", "-N", "8", "all_reduce_perf_mpi", "-b", "1G", "-e", "1G", "-g", "1"]
 _GPUS = {"requests": {"nvidia.com/gpu": 8}, "limits": {"nvidia.com/gpu": 8}}
-_FIRST_ENDS = "sleep ${JOB_COMPLETION_INDEX}000000"  # at once for index 0, never for index 1
+_FIRST_ENDS = "sleep ${JOB_COMPLETION_INDEX}003600"  # a second of these nodes for index 0, five minutes for index 1
 _FAILS_AT_ONCE = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [3]}}]}
 PLAIN_JOBS = {
     "job-complete": _job("job-complete", "echo done"),

@@ -23,6 +23,13 @@ _SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critic
 _SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/12")
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _FINISHED = ("Succeeded", "Failed")
+_TOKEN_VOLUME, _TOKEN_PATH = "kube-api-access-", "/var/run/secrets/kubernetes.io/serviceaccount"
+_TOKEN_SOURCES: tuple[Object, ...] = (
+    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
+)
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # the alphabet of generated names
 
 
 def _namespace(registry: Registry, resource: Resource, obj: Object) -> Object:
@@ -62,9 +69,29 @@ def _service_account(registry: Registry, obj: Object) -> None:
     spec, metadata = obj["spec"], obj["metadata"]
     name = spec.setdefault("serviceAccountName", "default")
     spec["serviceAccount"] = name
-    if registry.store.collection(("", "serviceaccounts")).get(metadata["namespace"], name) is None:
+    account = registry.store.collection(("", "serviceaccounts")).get(metadata["namespace"], name)
+    if account is None:
         why = f'error looking up service account {metadata["namespace"]}/{name}: serviceaccount "{name}" not found'
         raise api_errors.forbidden("", "pods", metadata["name"], why)
+    if spec.get("automountServiceAccountToken", account.obj.get("automountServiceAccountToken", True)):
+        _mount_token(spec)
+
+
+def _mount_token(spec: Object) -> None:
+    """The token of the service account in every container that has nothing else in its place."""
+    volumes = spec.setdefault("volumes", [])
+    name = next((item["name"] for item in volumes if item["name"].startswith(_TOKEN_VOLUME)), "")
+    mounted = False
+    volume = name or _TOKEN_VOLUME + "".join(secrets.choice(_SUFFIX) for _index in range(5))
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        mounts = container.setdefault("volumeMounts", [])
+        if not any(mount["mountPath"] == _TOKEN_PATH for mount in mounts):
+            mounts.append({"name": volume, "readOnly": True, "mountPath": _TOKEN_PATH})
+            mounted = True
+    if mounted and not name:
+        volumes.append({"name": volume, "projected": {"sources": [dict(item) for item in _TOKEN_SOURCES], "defaultMode": 420}})
+    elif not volumes:
+        del spec["volumes"]
 
 
 def _priority(registry: Registry, obj: Object) -> None:

@@ -126,18 +126,26 @@ def _job_spec(spec: Object) -> None:
 
 
 def job(obj: Object) -> None:
-    """Defaults of a Job; the selector and its labels are added when the uid is known (job_selector)."""
-    _job_spec(obj.setdefault("spec", {}))
-    template_labels = obj["spec"]["template"]["metadata"].get("labels")
-    if template_labels:
-        obj["metadata"].setdefault("labels", dict(template_labels))
+    """Defaults of a Job; the selector and the labels are added when the uid is known (job_selector)."""
+    spec = obj.setdefault("spec", {})
+    _job_spec(spec)
+    spec.setdefault("manualSelector", False)
 
 
 def job_selector(obj: Object) -> None:
-    """The generated selector of a Job and the labels its pods get. Nothing is generated under manualSelector."""
+    """The generated selector of a Job and the labels its pods get; a Job without labels gets the same ones.
+
+    Nothing is generated under manualSelector.
+    """
     spec, metadata = obj["spec"], obj["metadata"]
-    if spec.get("manualSelector"):
-        return
+    if not spec["manualSelector"]:
+        _generate_selector(spec, metadata)
+    labels = spec["template"]["metadata"].get("labels")
+    if labels and not metadata.get("labels"):
+        metadata["labels"] = dict(labels)
+
+
+def _generate_selector(spec: Object, metadata: Object) -> None:
     labels = spec["template"]["metadata"].setdefault("labels", {})
     own = {CONTROLLER_UID_LABEL: metadata["uid"], JOB_NAME_LABEL: metadata["name"]}
     legacy = {"controller-uid": metadata["uid"], "job-name": metadata["name"]}

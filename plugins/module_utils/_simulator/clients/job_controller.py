@@ -209,11 +209,16 @@ class _Sync:
             elif rules.has_failed(self._job, pod):
                 new = True
                 self._taken.add(pod["metadata"]["uid"])
-                if rules.failure_action(self._job, pod)[0] != "Ignore":
+                # Pods that are stopped because the Job has succeeded already are let go without being counted.
+                stopped = bool(pod["metadata"].get("deletionTimestamp")) and self._has_condition("SuccessCriteriaMet")
+                if not stopped and rules.failure_action(self._job, pod)[0] != "Ignore":
                     self._uncounted["failed"].append(pod["metadata"]["uid"])
                     streak.failures += 1
                     streak.last_failure = _finish_time(pod)
         return new
+
+    def _has_condition(self, kind: str) -> bool:
+        return any(row["type"] == kind and row["status"] == "True" for row in self._status.get("conditions") or [])
 
     def _count(self) -> None:
         """Counters from the pods as they are known now; pods without finalizer leave the uncounted."""

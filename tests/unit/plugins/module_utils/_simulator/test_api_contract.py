@@ -460,6 +460,25 @@ def test_a_job_gets_its_selector_and_keeps_its_template(api: Api) -> None:
     assert api.patch(api.at("jobs", "s", BATCH), change)["spec"]["template"]["spec"]["nodeSelector"] == {"a": "b"}
 
 
+def test_a_job_without_labels_gets_those_of_its_pods(api: Api) -> None:
+    body = job("a")
+    body["spec"]["template"]["metadata"] = {"labels": {"mine": "x"}}
+    uid = api.post(api.at("jobs", api=BATCH), body)["metadata"]["uid"]
+    own = {"controller-uid": uid, "job-name": "a", "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": "a"}
+    assert api.get(api.at("jobs", "a", BATCH))["metadata"]["labels"] == {"mine": "x", **own}
+    api.post(api.at("jobs", api=BATCH), {**job("b"), "metadata": {"name": "b", "labels": {"app": "x"}}})
+    assert api.get(api.at("jobs", "b", BATCH))["metadata"]["labels"] == {"app": "x"}
+
+
+def test_pods_get_a_token_unless_they_decline(api: Api) -> None:
+    spec = api.post(api.at("pods"), pod("a"))["spec"]
+    (volume,) = spec["volumes"]
+    assert volume["name"].startswith("kube-api-access-") and volume["projected"]["defaultMode"] == 420
+    mount = {"name": volume["name"], "readOnly": True, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+    assert spec["containers"][0]["volumeMounts"] == [mount]
+    assert "volumes" not in api.post(api.at("pods"), pod("b", automountServiceAccountToken=False))["spec"]
+
+
 def test_a_job_whose_host_names_would_be_too_long_is_refused(api: Api) -> None:
     assert api.post(api.at("jobs", api=BATCH), job("x" * 61))["metadata"]["name"] == "x" * 61
     status = api.post(api.at("jobs", api=BATCH), job("y" * 61, completions=11, parallelism=11), 422)
