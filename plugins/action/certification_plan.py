@@ -55,6 +55,7 @@ class ActionModule(ReadinessAction):
             return {"changed": False, "certification": spec}
         catalog = {**load_catalog(directories), "registries": load_registries(directories), "floors": load_floors(directories)}
         plan = make_plan(spec, arguments["snapshot"], catalog, directories)
+        plan["health_conditions"] = catalog["health_conditions"]  # while nodes are under test they are held to the same as before
         return self._open_run(spec, arguments, plan)
 
     def _resume(self, run: RunDirectory) -> dict[str, t.Any]:
@@ -86,7 +87,7 @@ class ActionModule(ReadinessAction):
         for line in _announcement(plan, run.path):
             self.say(line)
         if self.check_mode:
-            return {"changed": False, **summary}
+            return {"changed": False, **summary, "plan": plan}
         try:
             os.makedirs(run.path, exist_ok=True)
             started = {

@@ -18,13 +18,22 @@ from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action impo
 class ActionModule(ReadinessAction):
     """Permissions, server-side dry run, and leftovers of our own dead runs."""
 
-    ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {**AUTH_ARGUMENTS, "run_dir": {"type": "path", "required": True}}
+    ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {
+        **AUTH_ARGUMENTS,
+        "run_dir": {"type": "path"},
+        "plan": {"type": "dict"},
+    }
+    SPEC_RULES: t.ClassVar[dict[str, t.Any]] = {"required_one_of": [["run_dir", "plan"]], "mutually_exclusive": [["run_dir", "plan"]]}
 
     def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """Fails before anything is created; sweeps what an earlier run left whose announced end has passed."""
-        run = RunDirectory(arguments["run_dir"])
         client = Client.from_options(arguments)
-        result = preflight.check(client, run.read(run.run)["run_id"], run.read(run.plan)["categories"])
+        if arguments["plan"]:
+            run_id, plan = "preflight", arguments["plan"]
+        else:
+            run = RunDirectory(arguments["run_dir"])
+            run_id, plan = run.read(run.run)["run_id"], run.read(run.plan)
+        result = preflight.check(client, run_id, plan["categories"])
         swept = []
         for namespace in result["namespaces"]:
             for dead in cleanup.expired_runs(client, namespace, utc(time.time())):

@@ -11,6 +11,7 @@ import typing as t
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.conditions import quote, unhealthy_conditions
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.classify import classify_attempt
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.health import DEFAULT_EXPRESSION, compile_health, evaluate_health
@@ -46,12 +47,13 @@ class ActionModule(ReadinessAction):
         if self.check_mode:
             return {"changed": False, "observation": None, "groups": len(batch.groups)}
         check = compile_health(run.read(run.spec)["node_health"] or DEFAULT_EXPRESSION)
+        conditions = run.read(run.plan).get("health_conditions") or []
         parent = os.getppid()
         engine = Engine(
             client,
             batch,
             classify=classify_attempt,
-            health=lambda node: _sick(check, node),
+            health=lambda node: sick(check, conditions, node),
             progress=self.say,
             alive=lambda: os.getppid() == parent,
         )
@@ -83,14 +85,18 @@ def _batch(run: RunDirectory, category: dict[str, t.Any]) -> Batch:
     )
 
 
-def _sick(check: t.Any, node: dict[str, t.Any]) -> t.Optional[dict[str, t.Any]]:
-    """What the node-health expression says of a node; an expression that fails is loud, never a healthy node."""
+def sick(check: t.Any, conditions: t.Sequence[t.Mapping[str, t.Any]], node: dict[str, t.Any]) -> t.Optional[dict[str, t.Any]]:
+    """What the node-health expression and the catalog's rules for node conditions say of a node: {message, evidence}, None if healthy.
+
+    An expression that fails is loud, never a healthy node.
+    """
     verdict = evaluate_health(check, node)
     if verdict["error"]:
         raise ReadinessError(verdict["error"], place="certification.node_health", hint="Make the expression safe for every node, see docs")
-    if not verdict["unhealthy"]:
+    condemned = [quote(item) for item in unhealthy_conditions(node["status"]["conditions"], conditions) if item["hardware"]]
+    if not verdict["unhealthy"] and not condemned:
         return None
-    evidence = verdict["evidence"]
+    evidence = verdict["evidence"] or [f"condition {text}" for text in condemned]
     return {"message": f"{node['metadata']['name']} became unhealthy: {'; '.join(evidence) or check.expression}", "evidence": evidence}
 
 

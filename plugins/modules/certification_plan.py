@@ -20,7 +20,7 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    description: The plan is made and returned; no archive is opened.
+    description: The plan is made and returned in RV(plan); no archive is opened.
   diff_mode:
     support: none
 options:
@@ -95,6 +95,10 @@ cost:
   returned: with a snapshot or O(resume)
   type: dict
   sample: {groups: 64, nodes: 64, gpu_hours_max: 512.0}
+plan:
+  description: The whole plan, which otherwise is in the archive.
+  returned: in check mode, with a snapshot
+  type: dict
 certification:
   description: The request with every default filled in.
   returned: without a snapshot

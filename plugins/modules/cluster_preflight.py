@@ -27,9 +27,13 @@ attributes:
     support: none
 options:
   run_dir:
-    description: Archive of the run, made by M(gpu_cluster.readiness.certification_plan).
+    description:
+      - Archive of the run, made by M(gpu_cluster.readiness.certification_plan).
+      - Exactly one of O(run_dir) and O(plan) is needed.
     type: path
-    required: true
+  plan:
+    description: A plan as M(gpu_cluster.readiness.certification_plan) returns it in check mode.
+    type: dict
 """
 
 EXAMPLES = r"""

@@ -155,3 +155,14 @@ def test_an_unreachable_cluster_is_told_with_a_remedy(start_cluster):
     assert result.status != 0
     assert "Traceback" not in result.output
     assert "127.0.0.1" in result.output
+
+
+def test_check_mode_shows_the_plan_lets_the_server_examine_it_and_creates_nothing(start_cluster):
+    cluster = start_cluster(racks=1, nodes_per_rack=2)
+    result = cluster.play("certify", {"certification": {"categories": [{"test": "communication/nccl-all-reduce"}]}}, "--check")
+    assert result.status == 0, result.output
+    assert "1 group" in result.output and "GPU hours" in result.output
+    assert cluster.objects_of_ours() == [] and not (cluster.work / "runs").exists()
+    broken = {"workload": {"namespace": "nowhere"}, "categories": [{"test": "communication/nccl-all-reduce"}]}
+    result = cluster.play("certify", {"certification": broken}, "--check")
+    assert result.status != 0 and "nowhere" in result.output

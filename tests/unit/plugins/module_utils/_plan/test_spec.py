@@ -52,8 +52,8 @@ def test_a_category_overrides_what_is_shared():
         ({"categories": [GOOD], "target": {"match_expressions": [{"key": "a", "operator": "In"}]}},
          "certification.target.match_expressions[0].values", "needs values"),
         ({"categories": [GOOD], "topology_key": "not a key"}, "certification.topology_key", "not valid"),
-        ({"categories": [GOOD], "workload": {"env": [{"name": "HF_TOKEN", "value": "x"}]}}, "certification.workload.env[0].name", "archive"),
-        ({"categories": [GOOD], "workload": {"env": [{"name": "A B", "value": "x"}]}}, "certification.workload.env[0].name", "not valid"),
+        ({"categories": [GOOD], "workload": {"env": [{"name": "HF_TOKEN"}]}}, "certification.workload.env[0].name", "archive"),
+        ({"categories": [GOOD], "workload": {"env": [{"name": "A B"}]}}, "certification.workload.env[0].name", "not valid"),
         ({"categories": [GOOD], "workload": {"gpus_per_node": 0}}, "certification.workload.gpus_per_node", "at least 1"),
     ],
 )  # fmt: skip
