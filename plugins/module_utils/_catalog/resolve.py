@@ -79,7 +79,7 @@ def resolve_network(
     facts = _facts(platform, gpu_model, catalog, options, usable, workload)
     rules = _rules(platform, catalog, facts, usable)
     layers: list[tuple[str, Mapping[str, t.Any]]] = [("base", BASE)]
-    if not any("transport" in rule or "nic_resource" in rule for _name, rule in rules):
+    if not any(rule.get("transport") not in (None, "mnnvl") or "nic_resource" in rule for _name, rule in rules):
         # Nobody wrote down how this platform carries the traffic of this GPU: a pod that asks for no card would measure TCP.
         layers.append(("no network rule for this platform and GPU", {"nic_resource": "auto"}))
     layers += [*rules, ("user options", _from_user(options))]
@@ -149,6 +149,7 @@ def _applies(when: Mapping[str, t.Any], facts: Mapping[str, t.Any], nodes: Seque
         "gpus_per_node": lambda wanted: facts["gpus_per_node"] in wanted,
         "workload": lambda wanted: facts["workload"] == wanted,
         "allocatable": lambda wanted: bool(nodes) and all(node.get("nics", {}).get(wanted) for node in nodes),
+        "not_allocatable": lambda wanted: not any(node.get("nics", {}).get(wanted) for node in nodes),
     }
     return all(tests[key](wanted) for key, wanted in when.items())
 
@@ -199,8 +200,12 @@ def _settle_nic(
     by_user = "nic_resource" in options and resource not in (None, "auto")
     note, rule = "", ""
     count: t.Optional[int] = wanted
+    if wanted == 0 and asked is None and _have_cards(nodes, resource):
+        wanted = None  # the usual server has no card, these have
     if wanted == 0:
         resource, count, rule, note = None, 0, "nics_per_node", "no network card is to be requested"
+        if asked is None and values.get(("transport", "")) not in (None, "mnnvl", "tcp"):
+            _set(values, explain, "transport", None, "nics_per_node", "these servers have no network card that could carry it")
     elif resource == "auto":
         resource, count, note = detect_nic_resource(nodes, wanted, strict=asked is not None)
         rule = "detected"
@@ -218,6 +223,12 @@ def _settle_nic(
         count = 0
     for name, value in (("nic_resource", resource), ("nics_per_node", count)):
         _set(values, explain, name, value, rule, note)
+
+
+def _have_cards(nodes: Sequence[Mapping[str, t.Any]], resource: t.Optional[str]) -> bool:
+    """Whether all nodes offer the named resource, or one that a search would find."""
+    named = bool(nodes) and all(node.get("nics", {}).get(resource) for node in nodes)
+    return named or (resource is not None and detect_nic_resource(nodes, None)[0] is not None)
 
 
 def _verified(

@@ -84,6 +84,7 @@ RULE = _closed(
                 "gpus_per_node": _list({"type": "integer", "minimum": 1}),
                 "workload": {"type": "string", "enum": ["collective", "training"]},
                 "allocatable": TEXT,
+                "not_allocatable": {**TEXT, "description": "No node offers this extended resource."},
             },
             description="All must hold. A rule with more conditions beats one with fewer.",
         ),

@@ -290,6 +290,9 @@ def node_object(node: Node, definition: Definition) -> dict[str, t.Any]:
             "nodeInfo": _node_info(node.seat.digest(32, "machine"), arm, software.kubelet),
         },
     }
+    if "vpc.amazonaws.com/efa" in node.nics:  # images for EFA reserve huge pages for the provider
+        for amounts in (manifest["status"]["capacity"], manifest["status"]["allocatable"]):
+            amounts["hugepages-2Mi"] = "10256Mi"
     provider_id = definition.platform.provider_id(node.seat)
     if provider_id:
         manifest["spec"]["providerID"] = provider_id

@@ -217,7 +217,7 @@ _ALL = (
     Platform("gcp", "roce", lambda seat: f"gce://gpu-project/us-central1-a/{seat.name}", _gcp_labels, _gke_networks),
     Platform("azure", "ib", _azure_id, _azure_labels, _mlnx_nics),
     Platform("oci", "roce", _oci_id, _oci_labels, _mlnx_nics),
-    Platform("nscale", "ib", lambda seat: f"nscale://{seat.digest(32)}", _nscale_labels, _nscale_nics),
+    Platform("nscale", "roce", lambda seat: f"nscale://{seat.digest(32)}", _nscale_labels, _nscale_nics),
     Platform("togetherai", "ib", lambda seat: f"kubevirt://{seat.name}", _together_labels, _rdma_ib),
     Platform("mistral", "ib", lambda seat: f"metal3://metal3/{seat.name}/{seat.digest(32)}", _site_labels, _rdma_ib),
     Platform("forge", "ib", _nothing, _forge_labels, _shared_devices),

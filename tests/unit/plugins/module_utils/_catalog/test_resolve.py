@@ -163,6 +163,32 @@ def test_platform_whose_card_is_missing_looks_for_another() -> None:
     assert settings["nic_resource"] == "rdma/ib_hca" and "no node offers nvidia.com/mlnxnics" in explain["nic_resource"]["note"]
 
 
+def test_a_server_with_more_cards_than_its_usual_form_uses_them() -> None:
+    settings, _rest = resolve("azure", "rtxpro6000", nodes=nodes(2, {"nvidia.com/mlnxnics": 4}))
+    assert (settings["nic_resource"], settings["nics_per_node"], settings["transport"]) == ("nvidia.com/mlnxnics", 4, "ib")
+
+
+def test_a_server_without_cards_is_not_asked_for_the_platforms_fabric() -> None:
+    """It can only use TCP: to expect InfiniBand of it would fail every healthy group."""
+    settings, explain = resolve("azure", "rtxpro6000", nodes=nodes(2, {}))
+    assert settings["nic_resource"] is None and settings["transport"] is None
+    assert "no network card" in explain["transport"]["note"]
+
+
+@pytest.mark.parametrize("model", ["h100", "h200", "b200"])
+def test_gke_networks_are_joined_on_every_gpu_that_has_them(model: str) -> None:
+    offered = {f"networking.gke.io.networks/rdma-{rail}": 1 for rail in range(8)}
+    settings, _rest = resolve("gcp", model, nodes=nodes(2, offered))
+    assert settings["transport"] == "roce" and settings["resources"] == {name: "1" for name in offered}
+    without, _rest = resolve("gcp", model, nodes=nodes(2, {}))
+    assert without["transport"] == ("tcpxo" if model == "h100" else None) and not without["resources"]
+
+
+def test_first_generation_of_nscale_makes_no_claims() -> None:
+    settings, _rest = resolve("nscale", "b200", nodes=nodes(2, {"nscale.com/rdmashare": 8}))
+    assert settings["resource_claims"] == [] and settings["gpu_claim"] is None and settings["transport"] == "roce"
+
+
 def test_platform_with_other_cards_than_usual_does_not_ask_them_for_its_usual_transport() -> None:
     """An AWS site on RoCE: to expect EFA of it would fail every healthy group."""
     settings, explain = resolve("aws", "l40", nodes=nodes(2, {"rdma/hca_shared_devices": 8}))
