@@ -31,6 +31,7 @@ SPEC_KEYS = (
     "bounds",
     "workload",
     "isolate",
+    "isolation",
     "node_health",
 )
 CATEGORY_KEYS = ("test", "test_scale", "options", "criteria", "thresholds", "isolate", "workload", "expect_transport")
@@ -161,6 +162,8 @@ def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
     result: dict[str, t.Any] = {}
     for key, value in given.items():
         where = f"{place}.{key}"
+        if value is None:
+            continue  # as if it had not been written: the default, which is found out
         if key in ("namespace", "image", "service_account", "nic_resource", "socket_interface", "hca", "rdma_device_access"):
             result[key] = text(value, where)
         elif key in ("ssh_port", "gpus_per_node"):

@@ -174,6 +174,8 @@ class Engine:
         self._live[name] = attempt
         for node in attempt.nodes:
             self._busy[node] = name
+            if node in self._nodes:  # it may have fallen ill while nothing ran on it
+                self._check_health(attempt, self._nodes[node])
         self._note(attempt, "attempt_creating", nodes=attempt.nodes)
         self._submit(attempt, "created", lambda: self._create(attempt))
 

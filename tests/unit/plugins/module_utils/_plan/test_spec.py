@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
+import yaml
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.spec import parse_spec
@@ -68,3 +71,11 @@ def test_survey_answers_arrive_as_texts():
     spec = parse_spec({"categories": [GOOD], "bounds": {"deadline_s": "600"}, "allow_no_criteria": "true"})
     assert spec["bounds"]["deadline_s"] == 600
     assert spec["allow_no_criteria"] is True
+
+
+def test_every_key_of_the_documented_request_is_accepted():
+    """The page is what people copy from: a key that it names and the program refuses costs them their evening."""
+    page = pathlib.Path(__file__).resolve().parents[5] / "docs" / "certification.md"
+    example = yaml.safe_load(page.read_text().split("```yaml\n")[1].split("```")[0])
+    spec = parse_spec(example["certification"])
+    assert spec["isolation"]["budget"]["waves"] == 60 and spec["isolation"]["min_group_size"] == 2

@@ -1,0 +1,43 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's own bookkeeping, without a cluster."""
+
+from __future__ import annotations
+
+import types
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Batch, Engine
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.facts import job_facts, node_facts
+
+GROUP = {"name": "g001", "nodes": ["n0", "n1"]}
+
+
+def engine(tmp_path, **options):
+    batch = Batch("run", str(tmp_path), "c01", "c01", {"namespace": "default"}, [GROUP], {"max_concurrent": 1, "retries": 1}, 2e9)
+    made = Engine(types.SimpleNamespace(), batch, classify=lambda record: record, **options)
+    made._submit = lambda *_work: None
+    made._synced.add("node")
+    return made
+
+
+def node(name, ready="True"):
+    return node_facts({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+
+
+def test_a_node_that_fell_ill_while_nothing_ran_on_it_is_seen_when_its_test_starts(tmp_path):
+    """Nothing changes on it any more, so no watch would ever tell of it."""
+    made = engine(tmp_path, health=lambda facts: {"message": "sick", "evidence": []} if facts["metadata"]["name"] == "n1" else None)
+    for name in GROUP["nodes"]:
+        made._on_node("ADDED", node(name))
+    made._admit()
+    (attempt,) = made._live.values()
+    assert [item["node"] for item in attempt.health] == ["n1"]
+
+
+def test_a_job_that_somebody_else_deletes_is_not_waited_for(tmp_path):
+    made = engine(tmp_path)
+    made._admit()
+    (attempt,) = made._live.values()
+    job = job_facts({"metadata": {"name": attempt.name, "uid": "u"}, "spec": {}, "status": {}})
+    made._on_job("DELETED", job)
+    assert attempt.removed == [f"Job {attempt.name}"]
