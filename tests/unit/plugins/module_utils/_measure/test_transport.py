@@ -193,6 +193,8 @@ def test_nvls_that_could_be_used_but_is_not(run: Run) -> None:
         ("NET/SPCX/0/GDRDMA", "roce", "measured"),
         ("NET/UCX/0/GDRDMA", "rdma", "measured"),
         ("NET/FasTrak/0/GDRDMA", "rdma", "wrong_transport"),
+        ("NET/FasTrak/0", "tcpxo", "measured"),
+        ("NET/Socket/0", "tcpxo", "wrong_transport"),
         ("NET/Socket/0", "tcp", "measured"),
         ("NET/IB/0/GDRDMA", "tcp", "measured"),
     ],
