@@ -270,7 +270,7 @@ class Engine:
                 self._poll_log(attempt, now)
         elif attempt.state == "deleting":
             left = [pod for pod in attempt.pods.values() if not pod.get("gone")]
-            if not left or now - t.cast(float, attempt.finished_at) > RELEASE_S:
+            if not left or self._broken or now - t.cast(float, attempt.finished_at) > RELEASE_S:
                 self._finish(attempt)
 
     def _decide(self, attempt: Attempt, decision: Decision) -> None:
@@ -293,7 +293,7 @@ class Engine:
                 if os.path.exists(log.path):
                     attempt.logs[pod["name"]] = (os.path.relpath(log.path, self._batch.run_dir), whole)
                 self._keep_termination(attempt, pod)
-        if decision.outcome != "succeeded":
+        if decision.outcome != "succeeded" and not self._broken:  # each question to a server that is gone costs its whole patience
             attempt.events = self._events(attempt)
             for name in attempt.nodes:
                 self._last_look(attempt, name)
