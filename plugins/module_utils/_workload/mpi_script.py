@@ -17,6 +17,19 @@ SETUP_EXIT_CODE = 78  # EX_CONFIG of sysexits.h
 HOSTFILE = "/etc/mpi/hostfile"
 SSH_SECRET_DIR = "/etc/readiness-ssh"
 WORKER_WAIT_S = 300
+# Only the run's key opens the server. Modes of the image's home directory are no reason to refuse it.
+SSHD_OPTIONS = " ".join(
+    f"-o {option}"
+    for option in (
+        'AuthorizedKeysFile="$HOME/.ssh/authorized_keys"',
+        "StrictModes=no",
+        "PasswordAuthentication=no",
+        "KbdInteractiveAuthentication=no",
+        "PermitRootLogin=prohibit-password",
+        "UsePAM=no",
+        "PidFile=none",
+    )
+)
 
 
 def _exports(env: t.Sequence[t.Mapping[str, str]]) -> tuple[list[str], list[str]]:
@@ -51,7 +64,7 @@ def mpi_script(*, mpirun: str, mpirun_args: t.Sequence[str], binary: str, args: 
             f'cp {SSH_SECRET_DIR}/* "$HOME/.ssh/" && chmod 600 "$HOME/.ssh"/* || fail "the ssh keys of the run are not mounted"',
             'if [ "${JOB_COMPLETION_INDEX:-0}" != 0 ]; then',
             '  [ -x /usr/sbin/sshd ] || fail "the image has no /usr/sbin/sshd; name one that carries an ssh server (workload.image)"',
-            f'  exec /usr/sbin/sshd -De -p {ssh_port} -h "$HOME/.ssh/id_ed25519" -o AuthorizedKeysFile="$HOME/.ssh/authorized_keys"',
+            f'  exec /usr/sbin/sshd -De -p {ssh_port} -h "$HOME/.ssh/id_ed25519" {SSHD_OPTIONS}',
             "fi",
             'command -v ssh >/dev/null || fail "the image has no ssh client"',
             f'while read -r host _; do until (exec 3<>"/dev/tcp/$host/{ssh_port}") 2>/dev/null; do',
@@ -72,7 +85,7 @@ def ssh_config(port: int) -> str:
     """The ssh client configuration: the run's own key is also the only host key that is trusted."""
     return (
         f"Host *\n  Port {port}\n  User root\n  IdentityFile ~/.ssh/id_ed25519\n  UserKnownHostsFile ~/.ssh/known_hosts\n"
-        "  StrictHostKeyChecking yes\n  ConnectionAttempts 10\n  LogLevel ERROR\n"
+        "  StrictHostKeyChecking yes\n  BatchMode yes\n  ConnectionAttempts 10\n  LogLevel ERROR\n"
     )
 
 
