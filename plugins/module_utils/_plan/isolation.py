@@ -27,7 +27,21 @@ DEFAULT_BUDGET = {"waves": 60}
 def must_isolate(category: Category, judged: t.Mapping[str, t.Any]) -> bool:
     """Whether a judged category of an ordinary test scale has suspects whose fault is to be located."""
     suspects = [name for name, member in judged["members"].items() if member["verdict"] == "suspect"]
-    return category["isolate"] == "auto" and bool(suspects)
+    return category["isolate"] == "auto" and bool(suspects) and not _same_everywhere(judged)
+
+
+def _same_everywhere(judged: t.Mapping[str, t.Any]) -> bool:
+    """Whether every host of every group between nodes fell back alike: an image or a setting, which no smaller group would show better."""
+    several = [group for group in judged["groups"] if len(group["nodes"]) > 1]
+    return bool(several) and all(_all_fell_back(group) for group in several)
+
+
+def _all_fell_back(group: t.Mapping[str, t.Any]) -> bool:
+    failing = [item for item in group["findings"] if not item["note"]]
+    transport = (group.get("measurement") or {}).get("transport") or {}
+    return (
+        bool(failing) and failing[0]["reason"] == "TransportFallback" and len(transport.get("hosts") or {}) > 1 and not transport["blame"]
+    )
 
 
 def start(category: Category, judged: t.Optional[t.Mapping[str, t.Any]], rows: t.Sequence[Node], spec: t.Mapping[str, t.Any]) -> Record:

@@ -90,3 +90,20 @@ def test_isolation_is_for_suspects_and_only_when_wanted():
     assert isolation.must_isolate({"isolate": "auto"}, judged)
     assert not isolation.must_isolate({"isolate": "never"}, judged)
     assert not isolation.must_isolate({"isolate": "auto"}, {"members": {"n0": {"verdict": "untested"}}})
+
+
+def fallen_back(*nodes, blame=()):
+    transport = {"hosts": {name: {} for name in nodes}, "blame": list(blame)}
+    return {**group(finding("TransportFallback", "tcp")), "nodes": list(nodes), "measurement": {"transport": transport}}
+
+
+def test_a_fallback_of_every_host_alike_is_not_searched_for():
+    """A wrong image or setting looks the same in every smaller group: the search would spend its whole budget to say nothing."""
+    wanted = {"isolate": "auto"}
+    members = {name: {"verdict": "suspect"} for name in ("n0", "n1", "n2", "n3")}
+    alike = [fallen_back("n0", "n1"), fallen_back("n2", "n3")]
+    assert not isolation.must_isolate(wanted, {"groups": alike, "members": members})
+    one_host = [alike[0], fallen_back("n2", "n3", blame=[{"host": "n3", "why": "no device", "line": ""}])]
+    assert isolation.must_isolate(wanted, {"groups": one_host, "members": members})
+    one_group = [alike[0], {**group(verdict="passed", value=480.0), "nodes": ["n2", "n3"]}]
+    assert isolation.must_isolate(wanted, {"groups": one_group, "members": members})
