@@ -71,6 +71,7 @@ class Attempt:
     removed: list[str] = dataclasses.field(default_factory=list)  # pods, or the Job, that somebody else deleted; see see_pod
     trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)
     health: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
+    refusal: str = ""  # why the cluster does not let the Job create its pods, where no patience mends that
     events: list[str] = dataclasses.field(default_factory=list)
     logs: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
     decision: t.Optional[Decision] = None
@@ -112,6 +113,11 @@ def all_running(attempt: Attempt) -> bool:
     """Whether every pod of the group runs (or has run): from here the attempt's clock counts."""
     alive = [pod for pod in attempt.pods.values() if pod["running"] or pod["terminated"]]
     return len(alive) >= len(attempt.nodes)
+
+
+def lacks_pods(attempt: Attempt) -> bool:
+    """Whether the Job may create pods and has not created all of them."""
+    return not attempt.queued and len(attempt.pods) < len(attempt.nodes)
 
 
 def _launcher_ended(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
@@ -221,6 +227,8 @@ def _cannot_start(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -
     """Pods that will not come up: told after the grace time, since some troubles mend themselves."""
     if attempt.started_at is not None:
         return None
+    if attempt.refusal and lacks_pods(attempt):
+        return Decision("not_started", None, attempt.refusal)
     for pod in _by_index(attempt):
         waiting = pod["waiting"]
         if not waiting or waiting["reason"] not in (*HOPELESS_WAITING, *STUBBORN_WAITING):

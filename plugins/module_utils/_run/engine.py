@@ -23,7 +23,7 @@ from .._common.errors import ClusterError
 from .._workload import names
 from .._workload.objects import anchor, attempt_objects, ssh_secret
 from . import cleanup
-from .attempt import Attempt, Decision, all_running, decide
+from .attempt import Attempt, Decision, all_running, decide, lacks_pods
 from .facts import Facts, job_facts, lost, node_facts, pod_facts
 from .journal import Journal, utc
 from .logs import PodLog
@@ -268,6 +268,7 @@ class Engine:
                 self._decide(attempt, decision)
             else:
                 self._poll_log(attempt, now)
+                self._poll_refusal(attempt, now)
         elif attempt.state == "deleting":
             left = [pod for pod in attempt.pods.values() if not pod.get("gone")]
             if not left or self._broken or now - t.cast(float, attempt.finished_at) > RELEASE_S:
@@ -336,6 +337,21 @@ class Engine:
         attempt.trouble_since["log"] = now
         log = self._log_polls.setdefault(key, self._pod_log(attempt, launcher))
         self._submit(attempt, "polled", log.poll)
+
+    def _poll_refusal(self, attempt: Attempt, now: float) -> None:
+        """Pods that the cluster never lets come into being are told by events of the Job alone: pod security, a missing service account."""
+        grace = self._batch.bounds["start_grace_s"]
+        if attempt.state != "waiting" or not lacks_pods(attempt):
+            return
+        if now - attempt.trouble_since.setdefault("refusal", attempt.created_at) < grace:
+            return
+        attempt.trouble_since["refusal"] = now
+        self._submit(attempt, "polled", lambda: self._read_refusal(attempt))
+
+    def _read_refusal(self, attempt: Attempt) -> None:
+        refused = [line for line in self._events(attempt) if line.startswith("FailedCreate ")]
+        # Quota that is used up may be freed, also by our own groups: that waits for queue_timeout_s.
+        attempt.refusal = next((line for line in reversed(refused) if "exceeded quota" not in line), "")
 
     def _pod_log(self, attempt: Attempt, pod: Facts) -> PodLog:
         folder = os.path.join(self._batch.run_dir, "logs", self._batch.category)

@@ -195,3 +195,16 @@ def test_a_taint_evicts_from_a_healthy_node_without_condemning_it():
     group = attempt(pod(0), pod(1, "Failed", state=ended(143), conditions=taken))
     assert decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1")}).reason == "Evicted"
     assert decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1", "Unknown")}).reason == "NodeLost"
+
+
+def test_pods_that_the_cluster_never_allows_are_not_waited_for():
+    words = 'FailedCreate job: Error creating: pods "job-0-x" is forbidden: violates PodSecurity "restricted:latest"'
+    refused = attempt(started=False, refusal=words)
+    decision = decide(refused, 20, BOUNDS, {})
+    assert (decision.outcome, decision.message, decision.nodes) == ("not_started", words, [])
+    refused.queued = True
+    assert decide(refused, 20, BOUNDS, {}) is None, "a queue holds the Job back: it has not tried to create pods"
+
+
+def test_a_refusal_that_mended_itself_is_forgotten():
+    assert decide(attempt(pod(0, "Pending", state={"waiting": {}}), started=False, refusal="FailedCreate job: x"), 20, BOUNDS, {}) is None

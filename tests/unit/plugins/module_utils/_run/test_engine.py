@@ -13,7 +13,9 @@ GROUP = {"name": "g001", "nodes": ["n0", "n1"]}
 
 
 def engine(tmp_path, **options):
-    batch = Batch("run", str(tmp_path), "c01", "c01", {"namespace": "default"}, [GROUP], {"max_concurrent": 1, "retries": 1}, 2e9)
+    batch = Batch(
+        "run", str(tmp_path), "c01", "c01", {"namespace": "default"}, [GROUP], {"max_concurrent": 1, "retries": 1, "start_grace_s": 10}, 2e9
+    )
     made = Engine(types.SimpleNamespace(), batch, classify=lambda record: record, **options)
     made._submit = lambda *_work: None
     made._synced.add("node")
@@ -41,3 +43,23 @@ def test_a_job_that_somebody_else_deletes_is_not_waited_for(tmp_path):
     job = job_facts({"metadata": {"name": attempt.name, "uid": "u"}, "spec": {}, "status": {}})
     made._on_job("DELETED", job)
     assert attempt.removed == [f"Job {attempt.name}"]
+
+
+def test_why_no_pod_comes_into_being_is_asked_once_the_grace_time_is_over(tmp_path):
+    """Only events tell it. A service account that does not exist would otherwise hold 512 GPUs until queue_timeout_s."""
+    made = engine(tmp_path)
+    made._admit()
+    (attempt,) = made._live.values()
+    attempt.state, attempt.created_at = "waiting", 100.0
+    words = 'Error creating: pods "x" is forbidden: error looking up service account default/nope: serviceaccount "nope" not found'
+    events = [{"reason": "FailedCreate", "message": words}]
+    asked = []
+    made._client.list = lambda path, **_options: asked.append(path) or events
+    made._submit = lambda _attempt, _step, work: work()
+    made._poll_refusal(attempt, 105.0)
+    assert not asked
+    made._poll_refusal(attempt, 111.0)
+    assert words in attempt.refusal
+    events[:] = [{"reason": "FailedCreate", "message": 'pods "x" is forbidden: exceeded quota: gpus'}]
+    made._poll_refusal(attempt, 122.0)
+    assert attempt.refusal == "", "quota may be freed"
