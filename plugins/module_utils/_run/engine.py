@@ -14,6 +14,7 @@ import concurrent.futures
 import dataclasses
 import os
 import queue
+import re
 import secrets
 import time
 import typing as t
@@ -325,7 +326,9 @@ class Engine:
                 lines += [f"{item.get('reason')} {name}: {' '.join((item.get('message') or '').split())}" for item in found]
             except ClusterError as error:
                 lines.append(f"events of {name} could not be read: {error.render()}")
-        return list(dict.fromkeys(lines))[-20:]
+        # The Job controller gives each try a new random name; the same refusal twenty times would hide everything else.
+        latest = {re.sub(rf"{re.escape(attempt.name)}-\d+-\w+", attempt.name, line): line for line in lines}
+        return list(latest.values())[-20:]
 
     def _poll_log(self, attempt: Attempt, now: float) -> None:
         launcher = attempt.launcher()

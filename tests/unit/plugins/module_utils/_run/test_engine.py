@@ -63,3 +63,12 @@ def test_why_no_pod_comes_into_being_is_asked_once_the_grace_time_is_over(tmp_pa
     events[:] = [{"reason": "FailedCreate", "message": 'pods "x" is forbidden: exceeded quota: gpus'}]
     made._poll_refusal(attempt, 122.0)
     assert attempt.refusal == "", "quota may be freed"
+
+
+def test_the_same_refusal_of_many_tries_is_told_once(tmp_path):
+    made = engine(tmp_path)
+    made._admit()
+    (attempt,) = made._live.values()
+    rows = [{"reason": "FailedCreate", "message": f'pods "{attempt.name}-0-{tail}" is forbidden: no'} for tail in ("7krk2", "x8ldw")]
+    made._client.list = lambda _path, **_options: [*rows, {"reason": "Other", "message": "else"}]
+    assert len(made._events(attempt)) == 2
