@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .._common.names import compress
 from .._workload.mpi_script import SETUP_ERROR, SETUP_EXIT_CODE
 from .facts import Facts, lost
 
@@ -37,6 +38,8 @@ POD_REASONS = (
     ("Shutdown", "NodeLost"),
     ("NodeAffinity", "SetupError"),
 )
+# Hundreds of workers that end because one failed have nothing to say; see Attempt.telling.
+MAX_WORKER_LOGS = 8
 KILLED = (137, 143)  # KILL, TERM: what other pods of a group show when one of them has failed
 
 
@@ -79,6 +82,13 @@ class Attempt:
     def launcher(self) -> t.Optional[Facts]:
         """The pod whose end decides: index 0."""
         return next((pod for pod in self.pods.values() if pod["index"] == 0), None)
+
+    def telling(self) -> list[Facts]:
+        """The pods whose logs are kept: the launcher, and of those that failed the few that failed first and by themselves."""
+        launcher = self.launcher()
+        failed = [pod for pod in self.pods.values() if pod is not launcher and pod["terminated"] and pod["terminated"]["exit_code"]]
+        failed.sort(key=lambda pod: (pod["terminated"]["exit_code"] in KILLED, pod["terminated"]["finished"] or "", pod["index"] or 0))
+        return ([launcher] if launcher else []) + failed[:MAX_WORKER_LOGS]
 
     def see_pod(self, pod: Facts, gone: bool) -> None:
         """Takes in what a watch says of a pod; one that is gone stays with its last facts, which say how it ended.
@@ -148,9 +158,18 @@ def _node_trouble(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[
         return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
     gone = {name: why for name in attempt.nodes if nodes and (why := lost(nodes.get(name)))}
     if gone:
-        text = "; ".join(f"{name} was lost during the test ({why})" for name, why in sorted(gone.items()))
+        text = "; ".join(f"{_were(names)} lost during the test ({why})" for why, names in _by_reason(gone))
         return Decision("failed" if attempt.started_at is not None else "not_started", "NodeLost", text, sorted(gone))
     return None
+
+
+def _by_reason(gone: t.Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """A whole rack that goes at once has one reason, not sixteen."""
+    return [(why, [name for name in sorted(gone) if gone[name] == why]) for why in sorted(set(gone.values()))]
+
+
+def _were(names: list[str]) -> str:
+    return f"{names[0]} was" if len(names) == 1 else f"{compress(names)} were"
 
 
 def _pod_refused(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:

@@ -37,6 +37,8 @@ WORKERS = 16
 # Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
 RELEASE_S = 60.0
 EXPIRY_MARGIN_S = 3600.0
+# More nodes than this are read with one list.
+SINGLE_READS = 16
 
 Health = t.Callable[[Facts], t.Optional[dict[str, t.Any]]]
 Classify = t.Callable[[dict[str, t.Any]], dict[str, t.Any]]
@@ -286,9 +288,7 @@ class Engine:
     def _collect(self, attempt: Attempt) -> None:
         """Logs and, when it did not succeed, events and one more look at the nodes."""
         decision = t.cast(Decision, attempt.decision)
-        launcher = attempt.launcher()
-        wanted = [pod for pod in attempt.pods.values() if pod is launcher or (pod["terminated"] and pod["terminated"]["exit_code"])]
-        for pod in wanted:
+        for pod in attempt.telling():
             if pod["running"] or pod["terminated"]:
                 log = self._log_polls.get(pod["name"]) or self._pod_log(attempt, pod)
                 whole, _problem = log.finish()
@@ -297,16 +297,20 @@ class Engine:
                 self._keep_termination(attempt, pod)
         if decision.outcome != "succeeded" and not self._broken:  # each question to a server that is gone costs its whole patience
             attempt.events = self._events(attempt)
-            for name in attempt.nodes:
-                self._last_look(attempt, name)
+            self._last_look(attempt)
 
-    def _last_look(self, attempt: Attempt, name: str) -> None:
+    def _last_look(self, attempt: Attempt) -> None:
         """A node may have fallen ill in the very moment it took the workload down."""
         try:
-            node = node_facts(self._client.get(f"/api/v1/nodes/{name}"))
+            if len(attempt.nodes) > SINGLE_READS:
+                every = self._client.list_result("/api/v1/nodes", project=node_facts).items
+                nodes = [node for node in every if node["metadata"]["name"] in set(attempt.nodes)]
+            else:
+                nodes = [node_facts(self._client.get(f"/api/v1/nodes/{name}")) for name in attempt.nodes]
         except ClusterError:
             return
-        self._check_health(attempt, node)
+        for node in nodes:
+            self._check_health(attempt, node)
 
     def _keep_termination(self, attempt: Attempt, pod: Facts) -> None:
         text = (pod["terminated"] or {}).get("message")

@@ -208,3 +208,17 @@ def test_pods_that_the_cluster_never_allows_are_not_waited_for():
 
 def test_a_refusal_that_mended_itself_is_forgotten():
     assert decide(attempt(pod(0, "Pending", state={"waiting": {}}), started=False, refusal="FailedCreate job: x"), 20, BOUNDS, {}) is None
+
+
+def test_a_rack_that_goes_at_once_is_one_short_sentence():
+    members = [pod(index) for index in range(16)]
+    decision = decide(attempt(*members), 5, BOUNDS, {f"n{index}": node(f"n{index}", "Unknown") for index in range(16)})
+    assert len(decision.nodes) == 16 and "n[0-9], n[10-15] were lost during the test" in decision.message
+    assert decision.message.count("Kubelet stopped posting") == 1
+
+
+def test_of_hundreds_of_workers_only_the_first_to_fail_are_read():
+    workers = [pod(index, "Failed", state=ended(143)) for index in range(1, 200)] + [pod(200, "Failed", state=ended(139))]
+    told = attempt(pod(0, "Failed", state=ended(1)), *workers).telling()
+    assert [item["index"] for item in told[:2]] == [0, 200], "the launcher, then the worker that failed by itself"
+    assert len(told) <= 10

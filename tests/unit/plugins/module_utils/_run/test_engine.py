@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import types
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Batch, Engine
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.facts import job_facts, node_facts
 
@@ -72,3 +73,22 @@ def test_the_same_refusal_of_many_tries_is_told_once(tmp_path):
     rows = [{"reason": "FailedCreate", "message": f'pods "{attempt.name}-0-{tail}" is forbidden: no'} for tail in ("7krk2", "x8ldw")]
     made._client.list = lambda _path, **_options: [*rows, {"reason": "Other", "message": "else"}]
     assert len(made._events(attempt)) == 2
+
+
+def test_the_last_look_at_many_nodes_is_one_list(tmp_path):
+    """512 single reads in a row would hold a failed full-scale group for a minute."""
+    names = [f"n{index}" for index in range(100)]
+    made = engine(tmp_path, health=lambda facts: {"message": "sick", "evidence": []} if facts["metadata"]["name"] == "n7" else None)
+    asked = []
+
+    def list_result(path, project):
+        asked.append(path)
+        nodes = [
+            {"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}} for name in [*names, "other"]
+        ]
+        return types.SimpleNamespace(items=[project(item) for item in nodes])
+
+    made._client = types.SimpleNamespace(list_result=list_result)
+    attempt = Attempt("g001", names, 1, "job")
+    made._last_look(attempt)
+    assert asked == ["/api/v1/nodes"] and [item["node"] for item in attempt.health] == ["n7"]
