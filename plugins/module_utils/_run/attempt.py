@@ -87,7 +87,7 @@ class Attempt:
         """The pods whose logs are kept: the launcher, and of those that failed the few that failed first and by themselves."""
         launcher = self.launcher()
         failed = [pod for pod in self.pods.values() if pod is not launcher and pod["terminated"] and pod["terminated"]["exit_code"]]
-        failed.sort(key=lambda pod: (pod["terminated"]["exit_code"] in KILLED, pod["terminated"]["finished"] or "", pod["index"] or 0))
+        failed.sort(key=lambda pod: (_killed(pod["terminated"]), pod["terminated"]["finished"] or "", pod["index"] or 0))
         return ([launcher] if launcher else []) + failed[:MAX_WORKER_LOGS]
 
     def see_pod(self, pod: Facts, gone: bool) -> None:
@@ -231,6 +231,11 @@ def _setup_error(end: t.Mapping[str, t.Any], otherwise: str) -> tuple[t.Optional
             if SETUP_ERROR in line:
                 return "SetupError", line[line.index(SETUP_ERROR) + len(SETUP_ERROR) :].strip()
     return None, otherwise
+
+
+def _killed(end: Facts) -> bool:
+    """Whether a container was ended from outside, and not for its own memory."""
+    return end["exit_code"] in KILLED and end["reason"] != "OOMKilled"
 
 
 def _first_failed(attempt: Attempt) -> t.Optional[Facts]:
