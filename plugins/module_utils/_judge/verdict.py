@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .._common.names import compress
 from . import criteria as criteria_room
 from .classify import classify_attempt, reason_from_text
 from .reasons import REASONS, finding, reason_of
@@ -305,8 +306,7 @@ def _of_others(findings: list[Finding]) -> list[Finding]:
 
 def _absolved(findings: list[Finding], culprits: set[str], failing: list[Finding]) -> dict[str, t.Any]:
     """A member of a group that was stopped by another node."""
-    names = ", ".join(sorted(culprits))
-    text = f"its group was stopped by {names} ({failing[0]['reason']}); this node is not accused"
+    text = f"its group was stopped by {compress(culprits)} ({failing[0]['reason']}); this node is not accused"
     hint = "Certify this node again without the one named."
     return {"verdict": "untested", "findings": [finding("Untested", text, hint=hint), *(item for item in findings if item["note"])]}
 

@@ -9,8 +9,8 @@ import re
 import textwrap
 import typing as t
 
+from .._common.names import compress
 from .._judge.criteria import number
-from .names import compress
 
 WIDTH = 100
 NAMES_WIDTH = 30  # of the columns GROUP and NODES together

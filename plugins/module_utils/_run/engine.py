@@ -5,7 +5,7 @@
 
 One loop owns all state. Watches deliver facts into its queue; a pool of threads does the writing and the log reading and
 delivers the results into the same queue. Each transition is in the journal before it is acted on, so that a killed run can
-be taken up again: finished attempts are read back, running ones are adopted by name and UID.
+be taken up again: finished attempts are read back; what was running is removed, and its groups run again.
 """
 
 from __future__ import annotations

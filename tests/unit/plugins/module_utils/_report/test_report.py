@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.names import compress
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import verdict
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.criteria import compile_criteria
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.reasons import REASONS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.model import build_report, render_json, summary
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.names import compress
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.text import WIDTH, render_text, safe
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
