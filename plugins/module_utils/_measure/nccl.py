@@ -108,16 +108,28 @@ def _whole(value: t.Any, name: str) -> int:
 
 
 def _choose_sections(sections: list[Section], given: Context) -> list[Section]:
-    """The section that counts for each collective: the last complete one, else the last; in order of appearance."""
+    """The section that counts for each collective, in order of appearance: the last complete one, else the last.
+
+    A later one that failed outweighs a complete one: nobody may read a good number over the end of a bad run.
+    """
+    ended_badly = {id(section) for section in sections if _shows_failure(section)}
+    if given.exit_code and not sections[-1].footer_complete:
+        ended_badly.add(id(sections[-1]))
     by_collective: dict[t.Optional[str], Section] = {}
     for section in sections:
         known = by_collective.get(section.collective)
-        if known is None or _counts(section) or not _counts(known):
+        if known is None or _counts(section) or not _counts(known) or id(section) in ended_badly:
             by_collective[section.collective] = section
     chosen = list(by_collective.values())
-    with_rows = [section for section in chosen if section.rows or section.footer_complete]
+    telling = [section for section in chosen if section.rows or section.footer_complete or id(section) in ended_badly]
     wanted = [section for section in chosen if given.collective and section.collective == given.collective]
-    return wanted or with_rows or chosen[-1:]
+    return wanted or telling or chosen[-1:]
+
+
+def _shows_failure(section: Section) -> bool:
+    """Whether the texts of a section say that it did not come to its end."""
+    texts = section.failures or section.ib_errors or section.watchdog or section.setup or section.setup_faults
+    return not section.footer_complete and bool(texts or section.exit_rank is not None)
 
 
 def _counts(section: Section) -> bool:
@@ -573,6 +585,9 @@ class _Result:
         if judged and judged["collapse"]:
             text = f"bandwidth collapses at large sizes: {judged['at_max_over_peak']:.0%} of the peak at {judged['max_size']} bytes"
             self.findings.append(finding("Warning", text))
+        later = self.log.sections[self.log.sections.index(section) + 1 :]
+        if section.footer_complete and any(not _counts(one) and one.collective in (None, section.collective) for one in later):
+            self.findings.append(finding("Warning", "a later run of this test in the same log did not come to its end"))
         for line in section.warnings:
             self.findings.append(finding("Warning", "NCCL warned of a fault", evidence=[line]))
         for note in section.config_notes:
@@ -591,7 +606,9 @@ class _Result:
         judged = self.judged or {}
         if self.ranks == 1:
             return f"one rank: judge the algorithm bandwidth, {judged.get('algBandwidthGBps_at_max_size')} GB/s"
-        return f"{judged.get('busBandwidthGBps_at_max_size')} GB/s at {judged.get('max_size')} bytes"
+        bandwidth = self.values.get("bus_bandwidth")
+        shown = judged.get("busBandwidthGBps_at_max_size") if bandwidth is None else round(bandwidth, 4)
+        return f"{shown} GB/s at {self.values.get('message_size', judged.get('max_size'))} bytes"
 
     # --- values ---
 

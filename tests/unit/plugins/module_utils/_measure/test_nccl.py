@@ -420,6 +420,29 @@ def test_last_complete_of_two_tables_counts(read: Read) -> None:
     assert read(text.log(slow) + text.log(text.HEALTHY))["values"]["bus_bandwidth"] == 379.37
 
 
+FAILURE = "gpu-a2: Test NCCL failure common.cu:1 'unhandled system error / '\n"
+
+
+@pytest.mark.parametrize(
+    ("second", "context", "verdict"),
+    [
+        (text.head() + FAILURE, {"exit_code": 3}, "run_failed"),
+        (text.head() + text.WIDE_TITLES + text.HEALTHY[0] + FAILURE, {"exit_code": None}, "run_failed"),
+        (text.head() + text.WIDE_TITLES + text.HEALTHY[0], {"exit_code": 124}, "timed_out"),
+        (text.head(program="all_gather_perf"), {"exit_code": 3}, "run_failed"),
+        (text.head(program="all_gather_perf") + FAILURE, {"exit_code": None}, "run_failed"),
+        (text.head() + text.WIDE_TITLES + text.HEALTHY[0], {"exit_code": 0}, "measured"),
+        (text.head(program="all_gather_perf"), {"exit_code": 3, "collective": "all_reduce"}, "measured"),
+    ],
+)
+def test_failure_after_a_complete_run_is_not_hidden_by_it(read: Read, second: str, context: dict[str, t.Any], verdict: str) -> None:
+    """The good number of the first run must not cover the end of the second."""
+    said = read(text.log(text.HEALTHY) + second, **context)
+    assert said["verdict"] == verdict
+    if context["exit_code"] == 0:
+        assert any("did not come to its end" in item["message"] for item in said["findings"])
+
+
 def test_two_collectives_are_not_mixed(read: Read) -> None:
     gather = text.log([text.row(2 * GIB, 50.0, collective_factor=0.5, redop="none")], program="all_gather_perf")
     said = read(text.log(text.HEALTHY) + gather)
@@ -435,6 +458,7 @@ def test_several_types_are_never_averaged_for_criteria(read: Read) -> None:
     said = read(text.log(rows, smallest=2 * GIB))
     assert (said["values"]["bus_bandwidth"], said["values"]["datatype"], said["parsed"]["distinct_keys"]) == (100.0, None, 2)
     assert said["judged"]["busBandwidthGBps_at_max_size"] == 200.0
+    assert said["reason"].startswith("100.0 GB/s")
 
 
 # --- numbers ---
