@@ -25,9 +25,17 @@ DEFAULT_BUDGET = {"waves": 60}
 
 
 def must_isolate(category: Category, judged: t.Mapping[str, t.Any]) -> bool:
-    """Whether a judged category of an ordinary test scale has suspects whose fault is to be located."""
-    suspects = [name for name, member in judged["members"].items() if member["verdict"] == "suspect"]
-    return category["isolate"] == "auto" and bool(suspects) and not _same_everywhere(judged)
+    """Whether a judged category of an ordinary test scale has suspects whose fault is to be located, or nodes to be proven without one."""
+    if category["isolate"] != "auto" or _same_everywhere(judged):
+        return False
+    suspects = any(member["verdict"] == "suspect" for member in judged["members"].values())
+    return suspects or any(_absolved(group) for group in judged["groups"])
+
+
+def _absolved(group: t.Mapping[str, t.Any]) -> bool:
+    """Whether a node that died or showed its broken hardware stopped the test of others, who have proven nothing since."""
+    verdicts = [member["verdict"] for member in group["members"].values()]
+    return "failed" in verdicts and verdicts.count("untested") > 1
 
 
 def _same_everywhere(judged: t.Mapping[str, t.Any]) -> bool:
@@ -58,6 +66,8 @@ def start(category: Category, judged: t.Optional[t.Mapping[str, t.Any]], rows: t
             if member["verdict"] == "suspect"
         ]
         return {"mode": "single", "state": None, "wave": 0, "tests": [], "single": suspects, "conclusion": None}
+    if judged is not None:  # a node that is condemned by its own hardware is left out of the search
+        rows = [row for row in rows if judged["members"].get(row["name"], {}).get("verdict") != "failed"]
     kind = choose_domain_kind(rows)
     nodes = [{"name": row["name"], "domain": domain_of(row, spec["topology_key"], kind)} for row in rows]
     wanted = spec["isolation"]
@@ -237,6 +247,8 @@ def _prior(
     nvl = _mnnvl(category)
     prior = []
     for group in judged["groups"]:
+        if not domains.keys() >= set(group["nodes"]):
+            continue
         members = {domains.get(name) for name in group["nodes"]}
         same = len(members) == 1 and None not in members
         shape = "single" if len(group["nodes"]) == 1 else ("domain-nvl" if nvl else "domain-net") if same else "cross"

@@ -89,12 +89,13 @@ def test_isolation_is_for_suspects_and_only_when_wanted():
     judged = judged_alone("n0")
     assert isolation.must_isolate({"isolate": "auto"}, judged)
     assert not isolation.must_isolate({"isolate": "never"}, judged)
-    assert not isolation.must_isolate({"isolate": "auto"}, {"members": {"n0": {"verdict": "untested"}}})
+    assert not isolation.must_isolate({"isolate": "auto"}, {"groups": [], "members": {"n0": {"verdict": "untested"}}})
 
 
 def fallen_back(*nodes, blame=()):
     transport = {"hosts": {name: {} for name in nodes}, "blame": list(blame)}
-    return {**group(finding("TransportFallback", "tcp")), "nodes": list(nodes), "measurement": {"transport": transport}}
+    told = {"nodes": list(nodes), "measurement": {"transport": transport}, "members": {}}
+    return {**group(finding("TransportFallback", "tcp")), **told}
 
 
 def test_a_fallback_of_every_host_alike_is_not_searched_for():
@@ -105,5 +106,20 @@ def test_a_fallback_of_every_host_alike_is_not_searched_for():
     assert not isolation.must_isolate(wanted, {"groups": alike, "members": members})
     one_host = [alike[0], fallen_back("n2", "n3", blame=[{"host": "n3", "why": "no device", "line": ""}])]
     assert isolation.must_isolate(wanted, {"groups": one_host, "members": members})
-    one_group = [alike[0], {**group(verdict="passed", value=480.0), "nodes": ["n2", "n3"]}]
+    one_group = [alike[0], {**group(verdict="passed", value=480.0), "nodes": ["n2", "n3"], "members": {}}]
     assert isolation.must_isolate(wanted, {"groups": one_group, "members": members})
+
+
+def test_those_whose_test_a_dead_node_stopped_are_proven_without_it():
+    """One node of a rack dies: the others are not accused, but without another test they would stay untested."""
+    members = {"n0": {"verdict": "untested"}, "n1": {"verdict": "failed"}, "n2": {"verdict": "untested"}}
+    lost = {**group(finding("NodeLost", "gone", node="n1")), "name": "g001", "nodes": list(members), "members": members}
+    judged = {"groups": [lost], "members": members}
+    assert isolation.must_isolate({"isolate": "auto"}, judged)
+    assert not isolation.must_isolate({"isolate": "never"}, judged)
+    category = {"template": TEMPLATE, "isolate": "auto"}
+    rows = [{"name": name, "domains": {"clique": None, "rack": "r0", "block": None}, "labels": {}} for name in members]
+    spec = {"bounds": {"max_concurrent": 4}, "topology_key": None, "isolation": {"min_group_size": 2, "soak": False, "budget": {}}}
+    record = isolation.advance(isolation.start(category, judged, rows, spec), None)
+    tested = {name for test in record["tests"] for name in test["nodes"]}
+    assert tested == {"n0", "n2"}
