@@ -84,7 +84,7 @@ class ActionModule(ReadinessAction):
             "cost": plan["cost"],
             "categories": [_summary(category) for category in plan["categories"]],
         }
-        for line in _announcement(plan, run.path):
+        for line in _announcement(plan, "" if self.check_mode else run.path):
             self.say(line)
         if self.check_mode:
             return {"changed": False, **summary, "plan": plan}
@@ -111,9 +111,10 @@ def _summary(category: dict[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _announcement(plan: dict[str, t.Any], path: str) -> list[str]:
-    """What will be run and what it can cost at most, before it costs anything."""
+    """What will be run and what it can cost at most, before it costs anything. path: of the archive, "" where none is made."""
     cost = plan["cost"]
-    lines = [f"Plan: {cost['groups']} groups on {cost['nodes']} nodes, at most {cost['gpu_hours_max']} GPU hours; archive {path}"]
+    place = f"archive {path}" if path else "check mode, nothing is created"
+    lines = [f"Plan: {cost['groups']} groups on {cost['nodes']} nodes, at most {cost['gpu_hours_max']} GPU hours; {place}"]
     for category in plan["categories"]:
         criteria = [*category["criteria"], *[f"{key}: {value}" for key, value in category["thresholds"].items()]]
         limit = "; ".join(criteria) if criteria else "no criterion: set one, no floor is calibrated for these nodes"

@@ -163,6 +163,7 @@ def test_check_mode_shows_the_plan_lets_the_server_examine_it_and_creates_nothin
     assert result.status == 0, result.output
     assert "1 group" in result.output and "GPU hours" in result.output
     assert cluster.objects_of_ours() == [] and not (cluster.work / "runs").exists()
+    assert "archive" not in result.output, "it names no directory that is not there"
     broken = {"workload": {"namespace": "nowhere"}, "categories": [{"test": "communication/nccl-all-reduce"}]}
     result = cluster.play("certify", {"certification": broken}, "--check")
     assert result.status != 0 and "nowhere" in result.output
