@@ -184,11 +184,25 @@ def _goodput_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
     return goodput.from_terms(row), _without(row, *terms)
 
 
+def _exit_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
+    """An exit status of dcgmi, or an error code of its documents."""
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import dcgm_codes
+
+    if "error_id" in row:
+        return {"severity": dcgm_codes.SEVERITY_OF_CODE.get(row["error_id"])}, _without(row, "error_id")
+    status = dcgm_codes.exit_status(row["exit"])
+    said = (
+        {"ret": None, "name": None, "class": None} if status is None else {"ret": status.ret, "name": status.name, "class": status.outcome}
+    )
+    return said, _without(row, "exit")
+
+
 # first part of a table's file name -> function(row) that returns (what the library says, what the row expects)
 TABLES: dict[str, t.Callable[[dict[str, t.Any]], tuple[t.Any, t.Any]]] = {
     "v01": _prefix_row,
     "v02": _table_row,
     "v03": _transport_row,
     "v04": _factor_row,
+    "v05": _exit_row,
     "v06": _goodput_row,
 }

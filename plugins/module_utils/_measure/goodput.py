@@ -91,7 +91,7 @@ def from_terms(terms: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
     Returns the terms with those below zero set to zero, goodput (None: unmeasured) and whether it was measured.
     """
-    clamped = {name: _total(terms[name]) for name in ("t_ch", "t_rm", "t_re", "t_save") if name in terms}
+    clamped = {name: _total(terms[name] or 0.0) for name in ("t_ch", "t_rm", "t_re", "t_save") if name in terms}
     value = ratio(float(terms["t_w"]), **clamped)
     return {
         "t_w": terms["t_w"],
