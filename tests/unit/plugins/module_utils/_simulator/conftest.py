@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import threading
+import time
 import typing as t
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,4 +143,11 @@ def api(shared_api: Api) -> Api:
     """The shared server with a namespace that only this test uses."""
     namespace = f"test-{next(_NUMBERS)}"
     shared_api.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
-    return dataclasses.replace(shared_api, namespace=namespace)
+    made = dataclasses.replace(shared_api, namespace=namespace)
+    # Controllers of a genuine cluster make these a moment later.
+    for path in (made.at("serviceaccounts", "default"), made.at("configmaps", "kube-root-ca.crt")):
+        deadline = time.monotonic() + 30
+        while requests.get(made.url + path, timeout=10).status_code == 404:
+            assert time.monotonic() < deadline, f"{path} was not made"
+            time.sleep(0.02)
+    return made
