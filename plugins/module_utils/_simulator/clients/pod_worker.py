@@ -9,6 +9,7 @@ import asyncio
 import dataclasses
 import hashlib
 import logging
+import re
 import time
 import typing as t
 import uuid
@@ -34,6 +35,11 @@ _NOTHING_TO_WAIT_S = 0.002
 _GATHER_S = 0.01
 _KILLED, _LOST = 143, 137
 _MESSAGE_BYTES = 4096
+# Registry, path in lower case, tag, digest: what a container runtime takes as a reference.
+_IMAGE_PART = r"[a-z0-9]+([._-]+[a-z0-9]+)*"
+_IMAGE_NAME = re.compile(
+    rf"(([\w.-]+|\[[0-9a-fA-F:]+\])(:\d+)?/)?{_IMAGE_PART}(/{_IMAGE_PART})*(:\w[\w.-]{{0,127}})?(@\w+:[0-9a-fA-F]{{32,}})?", re.ASCII
+)
 
 
 @dataclasses.dataclass(slots=True)
@@ -84,6 +90,14 @@ class Container:
         if started:
             row["containerID"] = self.container_id
         return row
+
+
+def image_name_problem(image: str) -> t.Optional[StartProblem]:
+    """What the kubelet says of an image that no runtime can look up; the API server takes any text."""
+    if _IMAGE_NAME.fullmatch(image):
+        return None
+    words = f'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": invalid reference format'
+    return StartProblem("InvalidImageName", words)
 
 
 class PodWorker:
@@ -284,7 +298,9 @@ class PodWorker:
         since: dict[str, float] = {}
         attempt = 0
         while not self._halted():
-            problem = self.agents.model.container_start(self._built_view(), self._seen(container))
+            problem = image_name_problem(container.spec.get("image", "")) or self.agents.model.container_start(
+                self._built_view(), self._seen(container)
+            )
             if problem is not None and problem.lasts_s is not None:
                 first = since.setdefault(problem.reason, time.monotonic())
                 if (time.monotonic() - first) * self._scale >= problem.lasts_s:
@@ -314,6 +330,10 @@ class PodWorker:
                 self._wait_for(container, "ImagePullBackOff", words)
                 self._event("Normal", "BackOff", f'Back-off pulling image "{image}"', container)
                 self._event("Warning", "Failed", "Error: ImagePullBackOff", container)
+        elif problem.reason == "InvalidImageName":
+            self._event("Warning", "InspectFailed", problem.message, container)
+            self._event("Warning", "Failed", "Error: InvalidImageName", container)
+            self._wait_for(container, problem.reason, problem.message)
         elif problem.reason == "ContainerCreating":
             if attempt == 0 and problem.event_reason:
                 self._event("Warning", problem.event_reason, problem.message)

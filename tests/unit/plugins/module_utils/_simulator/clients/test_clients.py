@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.apiserver import ApiServer
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.api import ApiError, resource_path
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.pod_worker import image_name_problem
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import (
     LogLine,
     LogPolicy,
@@ -150,6 +153,37 @@ def test_an_image_that_cannot_be_pulled(tmp_path):
         await cluster.until(lambda: gone(cluster, "p"))
 
     in_cluster(tmp_path, Model(start=start), scenario)
+
+
+def test_a_name_that_is_no_image_never_starts(tmp_path):
+    """The API server takes any text; a typo must not look like a test that ran."""
+
+    async def scenario(cluster):
+        pod = a_pod("p")
+        pod["spec"]["containers"][0]["image"] = "Registry.example/NCCL tests:1"
+        await cluster.create("pods", pod)
+        await cluster.pod_with("p", waits_for("InvalidImageName"))
+        assert any("couldn't parse image name" in message for message in await cluster.until(lambda: cluster.events("InspectFailed")))
+
+    in_cluster(tmp_path, Model(), scenario)
+
+
+@pytest.mark.parametrize(
+    "image, valid",
+    [
+        ("tests", True),
+        ("nvcr.io/nvidia/pytorch:25.06-py3", True),
+        ("Registry.example:5000/a/b_c/d__e:V1.0_x", True),
+        ("[fd00::1]:5000/tests", True),
+        ("registry.example/t@sha256:" + "0" * 64, True),
+        ("tests:", False),
+        ("UPPER", False),
+        ("a b", False),
+        ("", False),
+    ],
+)
+def test_names_of_images(image, valid):
+    assert (image_name_problem(image) is None) == valid
 
 
 async def gone(cluster, name):
