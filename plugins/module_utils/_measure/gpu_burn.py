@@ -19,8 +19,9 @@ _TEMPERATURE = re.compile(r"(\d+) C")
 _TESTED = re.compile(r"Tested (\d+) GPUs?:")
 _RESULT = re.compile(r"\s*GPU (\d+): (OK|FAULTY)\b")
 _LISTED = re.compile(r"GPU (\d+): (.+?) \(UUID: (\S+)\)")
+# Every alternative begins with letters of its own: a search that ignores the case of all of them is ten times slower.
 _NO_START = re.compile(
-    r"Couldn't init a GPU test: (.*)|No CUDA devices|couldn't find the compare file|CUDA driver version is insufficient.*", re.I
+    r"[Cc]ouldn't init a GPU test: (.*)|[Nn]o CUDA devices|[Cc]ouldn't find the compare file|CUDA driver version is insufficient.*"
 )
 
 
@@ -40,17 +41,18 @@ class _Burn:
         self.no_start = ""
 
     def feed(self, line: LogLine) -> None:
-        if match := _PROGRESS.search(line.text):
+        text = line.text
+        if "proc'd" in text and (match := _PROGRESS.search(text)):
             self._progress(match, torn=line.torn)
-        elif line.text.strip().startswith("Summary at:"):
+        elif text.strip().startswith("Summary at:"):
             self._before, self._recent = self.errors, {}
-        elif match := _LISTED.match(line.text):
+        elif match := _LISTED.match(text):
             self.listed[match.group(1)] = match.group(2)
-        elif match := _TESTED.search(line.text):
+        elif "Tested " in text and (match := _TESTED.search(text)):
             self.tested = int(match.group(1))
-        elif match := _RESULT.match(line.text):
+        elif match := _RESULT.match(text):
             self.results[int(match.group(1))] = match.group(2)
-        elif (match := _NO_START.search(line.text)) and not self.no_start:
+        elif not self.no_start and (match := _NO_START.search(text)):
             self.no_start = match.group(0).strip()
 
     def _progress(self, match: re.Match[str], *, torn: bool) -> None:

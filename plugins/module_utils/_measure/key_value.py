@@ -72,6 +72,8 @@ class _Results:
             return
         if isinstance(value, float) and value - value != 0:
             return
+        if isinstance(value, str) and value.lower().lstrip("+-") in ("nan", "inf", "infinity"):
+            return  # no number, and no word that a criterion may compare
         if key == "end":
             self.ended = self.ended or value in (True, "true", "1", 1)
         elif key in _RESERVED:
