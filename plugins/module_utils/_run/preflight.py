@@ -55,6 +55,9 @@ def dry_run(client: Client, run_id: str, category: t.Mapping[str, t.Any]) -> Non
         try:
             client.create(paths[kind], manifest, dry_run=True)
         except ClusterError as error:
+            if error.api_reason == "AlreadyExists":
+                # Left by an earlier start of this run, whose node died; the engine removes it first. The manifest itself was examined.
+                continue
             name = attempt_name(run_id, category["short_id"], group["name"], 1)
             raise ClusterError(
                 f"the API server refuses the {kind.replace('_', ' ')} of {category['title']}: {error.message}",
