@@ -50,6 +50,28 @@ def test_killing_the_play_leaves_nothing(start_cluster, number):
     assert last()["cleanup"]["proven"]
 
 
+def descendants(pid):
+    """The process and all below it; ansible-core starts its workers in sessions of their own."""
+    children = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False).stdout.split()
+    return [pid, *(found for child in children for found in descendants(int(child)))]
+
+
+def test_a_run_whose_control_node_died_is_resumed_over_what_it_left(start_cluster):
+    cluster = start_cluster(time_scale=5, racks=1, nodes_per_rack=2)
+    with (cluster.work / "play.log").open("w") as log:
+        command = cluster.command("certify", {"certification": CERTIFICATION})
+        play = subprocess.Popen(command, cwd=cluster.work, env=cluster.environment(), stdout=log, stderr=subprocess.STDOUT)
+    until(lambda: any(name.startswith("pod/") for name in cluster.objects_of_ours()), "the workloads never started")
+    for pid in descendants(play.pid):
+        os.kill(pid, signal.SIGKILL)
+    play.wait(timeout=WAIT_S)
+    assert cluster.objects_of_ours(), "nobody was left to clean up"
+    run = next((cluster.work / "runs").glob("2*"))
+    result = cluster.play("certify", {"resume_run_dir": str(run)})
+    assert result.status == 0, result.output
+    assert cluster.objects_of_ours() == []
+
+
 def test_an_interrupted_run_goes_on_and_runs_nothing_twice(start_cluster):
     cluster = start_cluster(time_scale=30, racks=1, nodes_per_rack=6)
     certification = {**CERTIFICATION, "bounds": {"max_concurrent": 1}}
