@@ -138,8 +138,8 @@ def _opened(plane: t.Optional[ControlPlane], ends: contextlib.ExitStack) -> Back
 
 
 def _node_grace_s() -> float:
-    """Four renewals of a lease, of which the agents of many nodes make fifty a second; READINESS_TEST_NODES are the most of a test."""
-    return max(10.0, 4 * int(os.environ.get("READINESS_TEST_NODES", "64")) / 50)
+    """Short, so that a scenario can lose a node; not where one process renews the leases of hundreds of nodes on a busy machine."""
+    return 10 if int(os.environ.get("READINESS_TEST_NODES", "64")) <= 64 else 300
 
 
 def _node_names(definition: pathlib.Path) -> list[str]:

@@ -27,7 +27,7 @@ from ansible_collections.gpu_cluster.readiness.tests.control_plane import backen
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIMULATOR = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
 READY_S = 60
-PLAY_S = 600
+PLAY_S = 1200
 GENUINE = os.environ.get("READINESS_BACKEND", "simulated") == "control_plane"
 collect_ignore = [] if GENUINE else ["test_control_plane.py"]
 
