@@ -62,7 +62,7 @@ class ActionModule(ReadinessAction):
             return record
         judged = judge(run, wave, run.read(run.observation(wave["id"])))
         write_json(run.judged(wave["id"]), judged)
-        return isolation.advance(record, isolation.results_of(judged, record["tests"]))
+        return isolation.advance(record, isolation.results_of(category, judged, record["tests"]))
 
     def _tell(self, category: dict[str, t.Any], record: isolation.Record) -> None:
         title = f"{category['title']} isolation"

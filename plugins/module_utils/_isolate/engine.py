@@ -35,6 +35,7 @@ class Trial:
     value: t.Optional[float] = None
     expected: t.Optional[float] = None
     passed: t.Optional[bool] = None
+    binding: bool = True
     reason: str = ""
     log: str = ""
     unmeasured: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
@@ -43,6 +44,7 @@ class Trial:
         """Fill in what came back."""
         self.outcome = result["outcome"]
         self.value, self.expected, self.passed = result.get("value"), result.get("expected"), result.get("passed")
+        self.binding = result.get("binding", True)
         self.reason, self.log = result.get("reason", ""), result.get("log", "")
         self.done = True
 

@@ -48,6 +48,7 @@ class Evidence:
         self._fixed = sigma
         self._logs: dict[Kind, list[float]] = {}  # ln(value / expected), or ln(value) of runs that met the criterion; sorted
         self._groups: dict[Kind, set[tuple[int, ...]]] = {}  # whose runs these are: repeats of one group are no comparison
+        self._unbound: set[Kind] = set()  # kinds with runs that no criterion judges
         # What follows is derived from the runs so far and forgotten with every new one.
         self._estimate: t.Optional[tuple[float, int]] = None
         self._usuals: dict[Kind, t.Optional[float]] = {}
@@ -91,6 +92,8 @@ class Evidence:
         for kind in (_kind(trial), _pool(trial)):
             bisect.insort(self._logs.setdefault(kind, []), log)
             self._groups.setdefault(kind, set()).add(trial.nodes)
+            if not trial.binding:
+                self._unbound.add(kind)
         self._estimate = None
         self._usuals.clear()
         self._weights.clear()
@@ -104,9 +107,11 @@ class Evidence:
         """What a healthy run of this kind shows: ln(value), or ln(value / expected) when the caller expects something."""
         relative = kind[-1]
         logs = self._logs.get(kind, [])
-        if len(logs) < BASELINE_RUNS and relative:
+        # Where no criterion judges, two groups must do: the better one shows what the other should reach.
+        enough = BASELINE_RUNS - 1 if kind in self._unbound else BASELINE_RUNS
+        if len(logs) < enough and relative:
             logs = self._logs.get((POOL, "", 0, True), [])
-        if len(logs) < BASELINE_RUNS or (not relative and len(self._groups[kind]) < BASELINE_RUNS):
+        if len(logs) < enough or (not relative and len(self._groups[kind]) < enough):
             return 0.0 if relative else None
         median = logs[len(logs) // 2]
         if not relative:
@@ -152,9 +157,9 @@ class Evidence:
         sigma = self.sigma if distance > 0 else self.cautious_sigma
         raw = FAULT_SHIFT / sigma**2 * distance
         weight = min(max(raw, -CLIP), CLIP)
-        # Where the fleet is the yardstick, it only says how clearly: the user's criterion says on which side a run is.
+        # Where the fleet is the yardstick, it only says how clearly: the user's criterion, if it binds, says on which side a run is.
         by_fleet = trial.expected is None or self._usual(_kind(trial)) != 0
-        if by_fleet and verdict is not None and weight * verdict < 0:
+        if by_fleet and verdict is not None and trial.binding and weight * verdict < 0:
             return verdict
         return weight
 

@@ -34,7 +34,7 @@ OPTIONS: dict[str, t.Any] = {
 }
 LIMITS = {"closure_loops": 5, "leaf_waves": 12, "runs_per_test": 4, "unmeasured_runs": 3, "soak_waves": 8}
 BUDGET = {"waves": 1000, "tests": None, "node_minutes": None}
-RESULT_KEYS = {"id", "outcome", "value", "expected", "passed", "reason", "log", "minutes", "lost"}
+RESULT_KEYS = {"id", "outcome", "value", "expected", "passed", "binding", "reason", "log", "minutes", "lost"}
 PRIOR_KEYS = RESULT_KEYS | {"shape", "transport", "nodes"}
 
 State = dict[str, t.Any]
@@ -138,8 +138,9 @@ def _result(entry: t.Any, place: str, allowed: t.Collection[str], names: t.Colle
         # NaN is a broken measurement of a run that ended, and JSON has no NaN: keep it as the failure it is.
         result["outcome"], result["value"] = "failed", None
         result["reason"] = result.get("reason") or "the measured value is not a number"
-    if result.get("passed") not in (None, True, False):
-        raise InputError(f"{result['passed']!r} is not true, false or null", place=f"{place}.passed")
+    for key in ("passed", "binding"):
+        if result.get(key) not in (None, True, False):
+            raise InputError(f"{result[key]!r} is not true, false or null", place=f"{place}.{key}")
     lost = result.get("lost") or []
     if not isinstance(lost, list) or not all(isinstance(name, str) for name in lost):
         raise InputError("lost must be a list of node names", place=f"{place}.lost")

@@ -129,3 +129,14 @@ def test_units_ignore_labels_of_tiny_domains_but_not_nvlink_domains() -> None:
     assert len(grouping.make_units(labels, True)) == 8
     mixed = grouping.make_units(["a"] * 8 + [None], False)
     assert [(unit.real, len(unit.nodes)) for unit in mixed] == [(True, 8), (False, 1)]
+
+
+def test_where_no_criterion_binds_two_groups_are_compared() -> None:
+    """Adapters under NVLink: the limit is not theirs, but a domain at 40 % of the other one is not healthy."""
+    evidence = Evidence()
+    slow, good = trial(87.0, None, passed=True, binding=False), trial(218.0, None, passed=True, binding=False)
+    good.nodes = (4, 5, 6, 7)
+    evidence.learn(slow)
+    assert evidence.weight(slow) == -BINARY, "with nothing to compare, complete and correct has to do"
+    evidence.learn(good)
+    assert evidence.weight(slow) > 4 and evidence.weight(good) < -2.9

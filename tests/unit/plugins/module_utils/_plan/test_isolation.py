@@ -123,3 +123,33 @@ def test_those_whose_test_a_dead_node_stopped_are_proven_without_it():
     record = isolation.advance(isolation.start(category, judged, rows, spec), None)
     tested = {name for test in record["tests"] for name in test["nodes"]}
     assert tested == {"n0", "n2"}
+
+
+def nvlink_category(size=4):
+    template = {"env": [{"name": "NCCL_MNNVL_ENABLE", "value": "1"}]}
+    return {"template": template, "groups": [{"nodes": [f"n{index}" for index in range(size)]}], "net_transport": "ib"}
+
+
+def wave_result(shape, transport, nodes, category):
+    missed = {**group(finding("ThresholdViolation", "missed"), value=218.0, limit=640.0), "name": "w01-01", "nodes": nodes}
+    test = {"id": "w01-01", "shape": shape, "transport": transport, "nodes": nodes}
+    return isolation.results_of(category, {"groups": [missed]}, [test])[0]
+
+
+def test_a_limit_for_nvlink_is_not_held_against_the_adapters():
+    """Four adapters carry a quarter of what NVLink does: every healthy node would fail, and be accused."""
+    adapters = wave_result("domain-net", "net", ["n0", "n1"], nvlink_category())
+    assert (adapters["passed"], adapters["binding"], adapters["value"]) == (True, False, 218.0)
+    assert wave_result("domain-nvl", "nvl", ["n0", "n1"], nvlink_category())["passed"] is False
+    assert wave_result("cross", "net", ["n0", "n1", "n2"], nvlink_category())["passed"] is False, "the closing test is the category's own"
+    plain = {"template": TEMPLATE, "groups": [{"nodes": ["n0", "n1"]}], "net_transport": "ib"}
+    assert wave_result("domain-net", "net", ["n0", "n1"], plain)["passed"] is False
+
+
+def test_nvlink_is_switched_off_only_inside_a_domain():
+    tests = [{"id": "a", "shape": "domain-net", "transport": "net", "nodes": ["n0", "n1"]},
+             {"id": "b", "shape": "cross", "transport": "net", "nodes": ["n0", "n1"]}]  # fmt: skip
+    record = {"wave": 1, "tests": tests}
+    category = {**nvlink_category(), "id": "c01", "short_id": "c01", "title": "c01"}
+    groups = isolation.wave_category(category, record)["groups"]
+    assert [item["env"]["NCCL_MNNVL_ENABLE"] for item in groups] == ["0", "1"]
