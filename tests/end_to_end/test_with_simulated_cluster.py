@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import signal
 import subprocess
@@ -47,7 +48,8 @@ def test_the_exit_status_is_the_commands_and_the_cluster_is_stopped(small):
 def test_no_cluster_outlives_the_script(small, number):
     started = small.with_name("started")
     command = ["tools/with_simulated_cluster", str(small), "sh", "-c", f"touch '{started}'; sleep 3"]
-    script = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {**os.environ, "TMPDIR": str(small.parent)}  # a script that is killed cannot remove its folder
+    script = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until(started.exists, "the command never started")
     assert servers(str(small))
     script.send_signal(number)
