@@ -23,6 +23,12 @@ def engine(tmp_path, **options):
     return made
 
 
+def only_attempt(made):
+    attempts = list(made._live.values())
+    assert len(attempts) == 1
+    return attempts[0]
+
+
 def node(name, ready="True"):
     return node_facts({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
 
@@ -33,14 +39,14 @@ def test_a_node_that_fell_ill_while_nothing_ran_on_it_is_seen_when_its_test_star
     for name in GROUP["nodes"]:
         made._on_node("ADDED", node(name))
     made._admit()
-    (attempt,) = made._live.values()
+    attempt = only_attempt(made)
     assert [item["node"] for item in attempt.health] == ["n1"]
 
 
 def test_a_job_that_somebody_else_deletes_is_not_waited_for(tmp_path):
     made = engine(tmp_path)
     made._admit()
-    (attempt,) = made._live.values()
+    attempt = only_attempt(made)
     job = job_facts({"metadata": {"name": attempt.name, "uid": "u"}, "spec": {}, "status": {}})
     made._on_job("DELETED", job)
     assert attempt.removed == [f"Job {attempt.name}"]
@@ -50,7 +56,7 @@ def test_why_no_pod_comes_into_being_is_asked_once_the_grace_time_is_over(tmp_pa
     """Only events tell it. A service account that does not exist would otherwise hold 512 GPUs until queue_timeout_s."""
     made = engine(tmp_path)
     made._admit()
-    (attempt,) = made._live.values()
+    attempt = only_attempt(made)
     attempt.state, attempt.created_at = "waiting", 100.0
     words = 'Error creating: pods "x" is forbidden: error looking up service account default/nope: serviceaccount "nope" not found'
     events = [{"reason": "FailedCreate", "message": words}]
@@ -69,7 +75,7 @@ def test_why_no_pod_comes_into_being_is_asked_once_the_grace_time_is_over(tmp_pa
 def test_the_same_refusal_of_many_tries_is_told_once(tmp_path):
     made = engine(tmp_path)
     made._admit()
-    (attempt,) = made._live.values()
+    attempt = only_attempt(made)
     rows = [{"reason": "FailedCreate", "message": f'pods "{attempt.name}-0-{tail}" is forbidden: no'} for tail in ("7krk2", "x8ldw")]
     made._client.list = lambda _path, **_options: [*rows, {"reason": "Other", "message": "else"}]
     assert len(made._events(attempt)) == 2
