@@ -167,3 +167,10 @@ def test_check_mode_shows_the_plan_lets_the_server_examine_it_and_creates_nothin
     broken = {"workload": {"namespace": "nowhere"}, "categories": [{"test": "communication/nccl-all-reduce"}]}
     result = cluster.play("certify", {"certification": broken}, "--check")
     assert result.status != 0 and "nowhere" in result.output
+
+
+def test_nodes_cordoned_on_purpose_are_tested_when_asked_for(start_cluster):
+    cluster = start_cluster(racks=1, nodes_per_rack=2, faults=[{"kind": "cordoned", "node": "gpu-r0-n01"}])
+    result = cluster.certify(("full-scale", ["measured.bus_bandwidth >= 300"]), target={"include_cordoned": True}, **QUICK)
+    assert result.status == 0, result.output
+    assert result.verdicts() == {"passed": {"gpu-r0-n00", "gpu-r0-n01"}} and result.report["excluded"] == []

@@ -20,15 +20,13 @@ GPU_TAINT_MARKS = ("gpu-unhealthy", "gpud.nvidia.com", "nvidia.com/gpu-error")
 _CONDITIONS = ", ".join(f"'{name}'" for name in GPU_CONDITIONS)
 _MARKS = " || ".join(f"t.key.contains('{mark}')" for mark in GPU_TAINT_MARKS)
 
-# Cordoned, not Ready, a GPU health condition that is not True, or a GPU health taint.
+# Not Ready, a GPU health condition that is not True, or a GPU health taint. A cordon is an operator's decision and says nothing of
+# the hardware: whoever wants it to end a test writes node.spec.unschedulable into an expression of their own.
 DEFAULT_EXPRESSION = (
-    "node.spec.unschedulable"
-    " || !node.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')"
+    "!node.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')"
     f" || node.status.conditions.exists(c, c.type in [{_CONDITIONS}] && c.status != 'True')"
     f" || node.spec.taints.exists(t, {_MARKS})"
 )
-# For targets that are cordoned on purpose: the same without the cordon.
-DEFAULT_EXPRESSION_CORDONED = DEFAULT_EXPRESSION.partition(" || ")[2]
 
 _DEFAULTS: dict[str, dict[str, t.Any]] = {
     "metadata": {"labels": {}, "annotations": {}},
@@ -95,13 +93,14 @@ def with_defaults(node: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 def _evidence(node: dict[str, t.Any]) -> list[str]:
     """What on the node is not as it should be, in its own words."""
-    lines = ["node is cordoned (spec.unschedulable: true)"] if node["spec"]["unschedulable"] else []
     conditions = node["status"]["conditions"]
-    lines += [_condition(item) for item in conditions if _bad_condition(item)]
+    lines = [_condition(item) for item in conditions if _bad_condition(item)]
     if not any(item.get("type") == "Ready" for item in conditions):
         lines.append("the node reports no Ready condition")
     marks = (*GPU_TAINT_MARKS, "node.kubernetes.io/")
     lines += [_taint(taint) for taint in node["spec"]["taints"] if any(mark in str(taint.get("key")) for mark in marks)]
+    if node["spec"]["unschedulable"]:
+        lines.append("node is cordoned (spec.unschedulable: true)")
     return lines
 
 

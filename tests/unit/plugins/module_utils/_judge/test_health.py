@@ -24,7 +24,6 @@ def test_a_healthy_node_is_healthy():
 @pytest.mark.parametrize(
     ("sick", "quoted"),
     [
-        (node(unschedulable=True), "cordoned"),
         (node(conditions=[]), "no Ready condition"),
         (
             node(
@@ -48,10 +47,11 @@ def test_a_sick_node_is_quoted(sick, quoted):
     assert any(quoted in line for line in result["evidence"])
 
 
-def test_nodes_cordoned_on_purpose_can_be_tested():
-    check = health.compile_health(health.DEFAULT_EXPRESSION_CORDONED)
-    assert health.evaluate_health(check, node(unschedulable=True))["unhealthy"] is False
-    assert health.evaluate_health(check, node(unschedulable=True, conditions=[]))["unhealthy"] is True
+def test_a_cordon_is_no_broken_hardware_unless_the_user_says_so():
+    assert health.evaluate_health(health.compile_health(), node(unschedulable=True))["unhealthy"] is False
+    assert health.evaluate_health(health.compile_health(), node(unschedulable=True, conditions=[]))["unhealthy"] is True
+    asked = health.evaluate_health(health.compile_health("node.spec.unschedulable"), node(unschedulable=True))
+    assert asked["unhealthy"] is True and "cordoned" in asked["message"]
 
 
 @pytest.mark.parametrize("bare", [{}, {"metadata": None, "spec": None, "status": None}, {"spec": {"taints": None}}])
