@@ -34,10 +34,16 @@ class ActionModule(ReadinessAction):
         for run_id in runs:
             selector = cleanup.selector(run_id)
             found = [f"{item['kind']}/{item['name']}" for item in cleanup.remaining(client, namespace, selector)]
+            if not found:
+                self.say(f"Run {run_id}: no object of it exists in namespace {namespace}")
+                continue
             self.say(f"Run {run_id}: {len(found)} objects{' would be removed' if self.check_mode else ''}")
             removed += found
-            if found and not self.check_mode:
+            if not self.check_mode:
                 left += cleanup.clean(client, namespace, selector, timeout_s=arguments["wait_timeout"])["left"]
+        for run_id, expires in cleanup.announced_runs(client, namespace).items():
+            if run_id not in runs:
+                self.say(f"Run {run_id} may still be going on until {expires}; name it with run_id to remove its objects")
         if left:
             raise ClusterError(
                 f"{len(left)} objects are still there: {', '.join(left[:5])}",

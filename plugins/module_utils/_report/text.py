@@ -219,12 +219,20 @@ def _blocks(nodes: t.Sequence[Row]) -> list[str]:
 
 
 def _alike(nodes: t.Sequence[Row]) -> list[tuple[list[str], t.Sequence[Row]]]:
-    """Nodes with the same findings are told once."""
-    groups: dict[t.Any, tuple[list[str], t.Sequence[Row]]] = {}
+    """Nodes with the same findings are told once; names of pods, nodes and groups in them make no difference."""
+    groups: dict[t.Any, tuple[list[str], list[Row]]] = {}
     for node in nodes:
-        key = tuple((item["reason"], item["category"], item["group"], item["message"]) for item in node["findings"])
-        groups.setdefault(key, ([], node["findings"]))[0].append(node["name"])
+        key = tuple((item["reason"], item["category"], _essence(item["message"], node["name"])) for item in node["findings"])
+        names, findings = groups.setdefault(key, ([], list(node["findings"])))
+        names.append(node["name"])
+        for index, item in enumerate(node["findings"]):
+            if findings[index]["group"] != item["group"]:
+                findings[index] = {**findings[index], "group": None}
     return list(groups.values())
+
+
+def _essence(message: str, node: str) -> str:
+    return re.sub(r"readiness-[a-z0-9-]+", "*", message.replace(node, "*"))
 
 
 def _node_block(names: list[str], findings: t.Sequence[Row]) -> list[str]:

@@ -92,12 +92,18 @@ def clean(
     return {"proven": False, "left": names, "message": problem or f"{len(names)} objects were still there after {timeout_s:.0f} s"}
 
 
-def expired_runs(client: Client, namespace: str, now_utc: str) -> list[str]:
-    """Run labels of our own anchors whose announced end has passed: leftovers of a control node that died."""
-    runs = []
+def announced_runs(client: Client, namespace: str) -> dict[str, str]:
+    """Run labels of our own anchors in the cluster, with the time (RFC 3339) after which each counts as dead."""
+    runs: dict[str, str] = {}
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     for item in client.list(path, label_selector=f"app.kubernetes.io/managed-by={MANAGED_BY},{RUN_LABEL}"):
         expires = (item["metadata"].get("annotations") or {}).get(EXPIRES_ANNOTATION)
-        if expires and expires < now_utc:
-            runs.append(item["metadata"]["labels"][RUN_LABEL])
-    return sorted(set(runs))
+        if expires:
+            run_id = item["metadata"]["labels"][RUN_LABEL]
+            runs[run_id] = max(expires, runs.get(run_id, ""))
+    return dict(sorted(runs.items()))
+
+
+def expired_runs(client: Client, namespace: str, now_utc: str) -> list[str]:
+    """Runs whose announced end has passed: leftovers of a control node that died."""
+    return [run_id for run_id, expires in announced_runs(client, namespace).items() if expires < now_utc]

@@ -36,6 +36,8 @@ PROGRESS_S = 10.0
 WORKERS = 16
 # Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
 RELEASE_S = 60.0
+# Up to this many lost nodes are the nodes' own affair, however small the batch.
+FEW_NODES = 3
 EXPIRY_MARGIN_S = 3600.0
 # More nodes than this are read with one list.
 SINGLE_READS = 16
@@ -89,6 +91,7 @@ class Engine:
         self._cancelled = ""
         self._broken = ""
         self._synced: set[str] = set()
+        self._nodes_changed = False
         self._journal = Journal(os.path.join(batch.run_dir, "journal.jsonl"))
         self._said_at = time.monotonic()
 
@@ -143,6 +146,7 @@ class Engine:
             self.cancel("the play was ended")
         if time.time() >= self._batch.deadline_at:
             self.cancel("the deadline of the run (bounds.deadline_s) has passed")
+        self._check_contact()
         why = self._cancelled or self._broken
         if not why:
             return
@@ -152,6 +156,23 @@ class Engine:
         for attempt in self._live.values():
             if attempt.decision is None:
                 self._decide(attempt, Decision("cancelled", "Cancelled", why))
+
+    def _check_contact(self) -> None:
+        """Most nodes do not die at once: then the control plane or the network is at fault, and none of them is accused."""
+        if not self._nodes_changed or self._broken or "node" not in self._synced:
+            return
+        self._nodes_changed = False
+        members = {name for group in self._batch.groups for name in group["nodes"]}
+        gone = [name for name in members if lost(self._nodes.get(name))]
+        if len(gone) <= max(FEW_NODES, len(members) // 2):
+            return
+        self._broken = f"contact with {len(gone)} of {len(members)} nodes was lost at once: look at the control plane and the network first"
+        for records in self._records.values():
+            if records and records[-1]["reason"] == "NodeLost":
+                records[-1].update(outcome="cancelled", reason="Cancelled", message=self._broken, nodes=[], retryable=False)
+        for attempt in self._live.values():
+            if attempt.decision and attempt.decision.reason == "NodeLost":
+                attempt.decision = Decision("cancelled", "Cancelled", self._broken)
 
     def _never_started(self, group: t.Mapping[str, t.Any], why: str) -> dict[str, t.Any]:
         attempt = Attempt(group["name"], list(group["nodes"]), len(self._records[group["name"]]) + 1, "")
@@ -225,6 +246,7 @@ class Engine:
 
     def _on_node(self, event: str, node: Facts) -> None:
         name = node["metadata"]["name"]
+        self._nodes_changed = True
         if event == "DELETED":
             self._nodes.pop(name, None)
             return

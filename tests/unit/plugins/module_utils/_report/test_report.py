@@ -103,7 +103,7 @@ def test_a_failing_report_shows_value_limit_margin_and_remedy():
 
 def test_many_nodes_with_one_story_are_told_once():
     text = check(report([484.5] * 40, reason="ImagePull", text="manifest unknown"))
-    assert "gpu-r0-n[00-39]" not in text, "each group is its own story"
+    assert "gpu-r0-n[00-39] (40 nodes)" in text and "ImagePull in c01-nccl: manifest unknown" in text
     names = nodes(8)
     group = [{"name": "g001", "nodes": names}]
     category = {"id": "c01", "test": "t", "test_scale": "intra-rack", "groups": group, "untested": []}

@@ -98,3 +98,22 @@ def test_the_last_look_at_many_nodes_is_one_list(tmp_path):
     attempt = Attempt("g001", names, 1, "job")
     made._last_look(attempt)
     assert asked == ["/api/v1/nodes"] and [item["node"] for item in attempt.health] == ["n7"]
+
+
+def test_losing_contact_with_most_nodes_at_once_accuses_none_of_them(tmp_path):
+    made = engine(tmp_path)
+    names = [f"n{index}" for index in range(8)]
+    made._batch.groups[:] = [{"name": f"g{index}", "nodes": [name]} for index, name in enumerate(names)]
+    made._records = {group["name"]: [] for group in made._batch.groups}
+    made._records["g0"] = [{"outcome": "failed", "reason": "NodeLost", "message": "n0 was lost", "nodes": ["n0"], "retryable": False}]
+    made._waiting = []
+    for name in names[:4]:
+        made._on_node("MODIFIED", node(name, "Unknown"))
+    for name in names[4:]:
+        made._on_node("MODIFIED", node(name))
+    made._check_contact()
+    assert made._records["g0"][0]["reason"] == "NodeLost", "half of the nodes may really be down"
+    made._on_node("MODIFIED", node("n4", "Unknown"))
+    made._check_contact()
+    assert "5 of 8 nodes" in made._broken
+    assert made._records["g0"][0] | {"reason": "Cancelled", "nodes": []} == made._records["g0"][0]
