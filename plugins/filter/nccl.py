@@ -6,29 +6,22 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import finite
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import measure
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._log_paths import log_paths
 
 
 @plain_filter
 def nccl_results(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
     """The measurement of one run from its log and JSON files."""
-    return finite(measure("nccl", _paths(paths), context or {}))
+    return finite(measure("nccl", log_paths(paths), context or {}))
 
 
 @plain_filter
 def nccl_transport(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
     """Which path the data of one run took."""
-    return finite(measure("nccl", _paths(paths), context or {})["transport"])
-
-
-def _paths(value: t.Any) -> list[str]:
-    paths = [value] if isinstance(value, str) else value
-    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
-        raise InputError("the input must be the path of a log, or a list of paths", hint="Give the files of one run")
-    return paths
+    return finite(measure("nccl", log_paths(paths), context or {})["transport"])
 
 
 class FilterModule:
