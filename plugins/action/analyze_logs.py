@@ -11,12 +11,12 @@ import shutil
 import time
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import write_json
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.offline import as_run, compile_for_kinds
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.verdict import judge_category
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.log_files import find_logs, measure_logs
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.find import find_logs, measure_logs
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS, OPEN
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 
 RUN_ID = r"[a-z0-9]([a-z0-9-]{0,60}[a-z0-9])?"

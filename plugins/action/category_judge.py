@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import write_json
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.verdict import apply_isolation
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.isolation import conclude_diagnose, conclusions, must_isolate
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._categories import effective_category, judge
 
@@ -44,7 +44,7 @@ class ActionModule(ReadinessAction):
             "judged": run.judged(category["id"]),
         }
 
-    def _judged(self, run: RunDirectory, category: dict[str, t.Any], failure: t.Optional[str]) -> dict[str, t.Any]:
+    def _judged(self, run: RunDirectory, category: dict[str, t.Any], failure: str | None) -> dict[str, t.Any]:
         record = run.read(run.isolation(category["id"])) if os.path.exists(run.isolation(category["id"])) else None
         if category["test_scale"] == "diagnose":
             if record and record["conclusion"]:

@@ -10,15 +10,15 @@ import secrets
 import time
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import write_json
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import utc
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import load_floors, load_registries
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.health import DEFAULT_EXPRESSION, compile_health
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.planner import check_request, make_plan
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.health import DEFAULT_EXPRESSION, compile_health
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.planning import check_request, make_plan
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.spec import parse_spec
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.journal import utc
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, catalog_directories, collection_version
 
 RUN_ID = r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"

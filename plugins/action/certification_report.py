@@ -9,13 +9,8 @@ import typing as t
 
 from ansible.utils.display import Display
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import point_latest, redact, write_manifest, write_text
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import (
-    point_latest,
-    redact,
-    write_manifest,
-    write_text,
-)
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.model import render_json, summary
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.rebuild import report_from_archive
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.text import render_text
@@ -31,7 +26,7 @@ class ActionModule(ReadinessAction):
     }
 
     def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
-        """Writes report.json, report.txt, the manifest and the link C(latest); prints the text."""
+        """Writes report.json, report.txt, the manifest and the link `latest`; prints the text."""
         run_dir = os.path.abspath(os.path.expanduser(arguments["run_dir"]))
         report = redact(report_from_archive(run_dir))
         files = {os.path.join(run_dir, "report.json"): render_json(report), os.path.join(run_dir, "report.txt"): render_text(report)}
@@ -55,7 +50,7 @@ def _write(run_dir: str, files: dict[str, str]) -> None:
         raise InputError(f"cannot be written: {error.strerror}", place=run_dir, hint="Check free space and permissions") from error
 
 
-def _content(path: str) -> t.Optional[str]:
+def _content(path: str) -> str | None:
     try:
         with open(path, encoding="utf-8", newline="") as stream:
             return stream.read()

@@ -7,10 +7,10 @@ from __future__ import annotations
 import os
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import write_json, write_text
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan import isolation
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json, write_text
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.isolation_svg import draw
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._categories import effective_category, judge
 

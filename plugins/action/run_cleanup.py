@@ -7,11 +7,11 @@ from __future__ import annotations
 import time
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import utc
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import cleanup
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.journal import utc
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 
 

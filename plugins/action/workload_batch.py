@@ -9,17 +9,21 @@ import signal
 import time
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import write_json
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import finished_attempts, read_journal
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import classify_attempt
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.conditions import quote, unhealthy_conditions
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.classify import classify_attempt
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.health import DEFAULT_EXPRESSION, compile_health, evaluate_health
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.health import (
+    DEFAULT_EXPRESSION,
+    compile_health,
+    evaluate_health,
+)
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.isolation import wave_category
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import WORKERS, Batch, Engine
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.journal import finished_attempts, read_journal
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.batch import WORKERS, Batch, Engine
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._categories import effective_category
 
@@ -85,7 +89,7 @@ def _batch(run: RunDirectory, category: dict[str, t.Any]) -> Batch:
     )
 
 
-def sick(check: t.Any, conditions: t.Sequence[t.Mapping[str, t.Any]], node: dict[str, t.Any]) -> t.Optional[dict[str, t.Any]]:
+def sick(check: t.Any, conditions: t.Sequence[t.Mapping[str, t.Any]], node: dict[str, t.Any]) -> dict[str, t.Any] | None:
     """What the node-health expression and the catalog's rules for node conditions say of a node: {message, evidence}, None if healthy.
 
     An expression that fails is loud, never a healthy node.

@@ -7,14 +7,14 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError, unknown_value
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import criteria as room
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria import criteria as room
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS, OPEN
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
 
 
 @plain_filter
 def compile_criteria(
-    criteria: t.Any, thresholds: t.Any = None, kind: str = "nccl", metrics: t.Optional[dict[str, t.Any]] = None, place: str = ""
+    criteria: t.Any, thresholds: t.Any = None, kind: str = "nccl", metrics: dict[str, t.Any] | None = None, place: str = ""
 ) -> list[dict[str, t.Any]]:
     """The criteria as data; fails at the first one that cannot work."""
     return [criterion.as_dict() for criterion in _compile(criteria, thresholds, kind, metrics, place)]
@@ -25,8 +25,8 @@ def evaluate_criteria(
     measurement: dict[str, t.Any],
     criteria: t.Any,
     thresholds: t.Any = None,
-    kind: t.Optional[str] = None,
-    metrics: t.Optional[dict[str, t.Any]] = None,
+    kind: str | None = None,
+    metrics: dict[str, t.Any] | None = None,
     place: str = "",
 ) -> list[dict[str, t.Any]]:
     """One result per criterion for a measurement; a partial measurement is refused."""
@@ -39,7 +39,7 @@ def evaluate_criteria(
     return room.evaluate_all(compiled, measurement["values"])
 
 
-def _compile(criteria: t.Any, thresholds: t.Any, kind: str, metrics: t.Optional[dict[str, t.Any]], place: str) -> list[room.Criterion]:
+def _compile(criteria: t.Any, thresholds: t.Any, kind: str, metrics: dict[str, t.Any] | None, place: str) -> list[room.Criterion]:
     if kind not in METRICS and kind not in OPEN and not metrics:
         raise unknown_value("kind of measurement", kind, {*METRICS, *OPEN}, place)
     known = {**METRICS.get(kind, {}), **(metrics or {})}

@@ -13,7 +13,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._log_paths i
 
 
 @plain_filter
-def dcgm_results(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def dcgm_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """What dcgmi diag proves about the GPUs of one or more nodes."""
     return finite(measure("dcgm", log_paths(paths), context or {}))
 

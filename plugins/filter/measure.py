@@ -7,13 +7,13 @@ from __future__ import annotations
 import typing as t
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import finite
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import log_files
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import find as log_files
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
 
 
 @plain_filter
 def measure_logs(
-    logs: t.Any, kind: str = "auto", context: t.Optional[dict[str, t.Any]] = None, together: bool = False
+    logs: t.Any, kind: str = "auto", context: dict[str, t.Any] | None = None, together: bool = False
 ) -> list[dict[str, t.Any]]:
     """One entry per log: name, paths, kind, measurement."""
     found = log_files.find_logs(logs, kind, together=together)

@@ -13,13 +13,13 @@ from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._log_paths i
 
 
 @plain_filter
-def nccl_results(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def nccl_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """The measurement of one run from its log and JSON files."""
     return finite(measure("nccl", log_paths(paths), context or {}))
 
 
 @plain_filter
-def nccl_transport(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def nccl_transport(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """Which path the data of one run took."""
     return finite(measure("nccl", log_paths(paths), context or {})["transport"])
 

@@ -13,31 +13,31 @@ from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._log_paths i
 
 
 @plain_filter
-def perftest_results(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def perftest_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """Bandwidth or latency of one RDMA pair."""
     return finite(measure("perftest", log_paths(paths), context or {}))
 
 
 @plain_filter
-def fio_results(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def fio_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """Storage bandwidth, rates and latency."""
     return finite(measure("fio", log_paths(paths), context or {}))
 
 
 @plain_filter
-def nvbandwidth_results(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def nvbandwidth_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """Copy bandwidth between host and GPUs."""
     return finite(measure("nvbandwidth", log_paths(paths), context or {}))
 
 
 @plain_filter
-def gpu_burn_results(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def gpu_burn_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """Throughput and errors of GPUs under load."""
     return finite(measure("gpu_burn", log_paths(paths), context or {}))
 
 
 @plain_filter
-def key_value_results(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def key_value_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """Results that a test printed as key=value or JSON lines."""
     return finite(measure("key_value", log_paths(paths), context or {}))
 

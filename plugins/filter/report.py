@@ -15,8 +15,8 @@ def report_model(
     judged: dict[str, t.Any],
     run: dict[str, t.Any],
     snapshot: dict[str, t.Any],
-    plan: t.Optional[dict[str, t.Any]] = None,
-    cleanup: t.Optional[dict[str, t.Any]] = None,
+    plan: dict[str, t.Any] | None = None,
+    cleanup: dict[str, t.Any] | None = None,
 ) -> dict[str, t.Any]:
     """The report as data, see docs/report.schema.json."""
     return model.build_report(run, snapshot, plan, judged, cleanup)

@@ -13,13 +13,13 @@ from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._log_paths i
 
 
 @plain_filter
-def training_results(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def training_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """Step time, throughput, loss and checkpoints of a training job."""
     return finite(measure("training", log_paths(paths), context or {}))
 
 
 @plain_filter
-def goodput(paths: t.Any, context: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+def goodput(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
     """Goodput of a training job with its terms."""
     return finite(measure("goodput", log_paths(paths), context or {}))
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import compile_criteria
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import verdict
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.criteria import compile_criteria
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS, OPEN
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
 
@@ -15,9 +15,9 @@ from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters imp
 @plain_filter
 def judge_category(
     category: dict[str, t.Any],
-    observation: t.Optional[dict[str, t.Any]],
+    observation: dict[str, t.Any] | None,
     measurements: dict[str, t.Any],
-    kind: t.Optional[str] = None,
+    kind: str | None = None,
     allow_no_criteria: bool = False,
 ) -> dict[str, t.Any]:
     """The judged category: groups, members, findings, verdict."""

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What every action plugin of the collection shares: argument checking, plain Python, errors as messages, live progress."""
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class ReadinessAction(ActionBase):
     _supports_check_mode = True
     _supports_async = False
 
-    def run(self, tmp: t.Optional[str] = None, task_vars: t.Optional[dict[str, t.Any]] = None) -> dict[str, t.Any]:
+    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """Called by Ansible; a ReadinessError becomes a failed result with its text, place and hint."""
         result = super().run(tmp, task_vars)
         del tmp

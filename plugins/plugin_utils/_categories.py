@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Categories as they are really run, and their judgement, from the archive alone."""
 
 from __future__ import annotations
@@ -8,11 +7,11 @@ from __future__ import annotations
 import os
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.criteria import compile_criteria
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import compile_criteria
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.verdict import judge_category
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import measure
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS, OPEN
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.archive import RunDirectory
 
 Category = dict[str, t.Any]
 
@@ -60,7 +59,7 @@ def judge(run: RunDirectory, category: Category, observation: dict[str, t.Any]) 
 
 def _measure(
     run: RunDirectory, category: Category, group: dict[str, t.Any], attempts: t.Sequence[dict[str, t.Any]]
-) -> t.Optional[dict[str, t.Any]]:
+) -> dict[str, t.Any] | None:
     """What the log of a group's last attempt proves; None when there is no log."""
     last = attempts[-1] if attempts else {}
     launcher = next((pod for pod in last.get("pods", []) if pod["role"] == "launcher"), None)

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Start and stop a simulated cluster as a process of its own.
 
 Beside the kubeconfig PATH lie PATH.state.json (written by the running cluster when it is ready, removed when it stops), PATH.log and, for a
@@ -23,7 +22,7 @@ import typing as t
 from pathlib import Path
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, InputError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.definition import load
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.definition import load
 
 PACKAGE = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
 _TAIL_LINES = 20
@@ -49,7 +48,7 @@ class Launcher:
         self.state_file = Path(f"{self.kubeconfig}.state.json")
         self.log_file = Path(f"{self.kubeconfig}.log")
 
-    def running(self) -> t.Optional[Running]:
+    def running(self) -> Running | None:
         """The cluster that is running for this kubeconfig, None if there is none."""
         try:
             data = json.loads(self.state_file.read_text(encoding="utf-8"))

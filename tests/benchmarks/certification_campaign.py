@@ -37,9 +37,9 @@ import typing as t
 import jsonschema
 import yaml
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator import definition as definitions
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator import gpus
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import Hardware, Path
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import definition as definitions
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import gpus
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.model import Hardware, Path
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SIMULATOR = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
@@ -117,7 +117,7 @@ def _faults(chance: random.Random, names: list[str], hardware: Hardware) -> list
     return faults
 
 
-def _fault(chance: random.Random, kind: str, node: str, racks: dict[str, list[str]], hardware: Hardware) -> t.Optional[dict[str, t.Any]]:
+def _fault(chance: random.Random, kind: str, node: str, racks: dict[str, list[str]], hardware: Hardware) -> dict[str, t.Any] | None:
     factor = round(chance.uniform(0.3, 0.7), 2) if chance.random() < 0.8 else round(chance.uniform(0.85, 0.95), 2)
     rack = hardware.nodes[node].rack
     members = racks[rack]
@@ -181,7 +181,7 @@ def healthy(hardware: Hardware, names: t.Sequence[str]) -> float:
     return size * factor / speed.time_us(size, factor) / 1e3
 
 
-def must(hardware: Hardware, names: t.Sequence[str], limit: t.Optional[float]) -> t.Optional[bool]:
+def must(hardware: Hardware, names: t.Sequence[str], limit: float | None) -> bool | None:
     """Whether a complete run of this group must pass (True), must not (False), or may do either (None)."""
     faults = hardware.definition.faults
     inside = [fault for fault in faults if set(fault.where()) & set(names)]
@@ -209,7 +209,7 @@ class Outcome:
 
     status: int
     output: str
-    report: t.Optional[dict[str, t.Any]]
+    report: dict[str, t.Any] | None
     left: list[str]
     seconds: float
     simulator: str
@@ -266,7 +266,7 @@ def again(work: pathlib.Path) -> Outcome:
     return Outcome(kept["status"], output, report, kept["left"], kept["seconds"], simulator)
 
 
-def _limit(category: t.Mapping[str, t.Any]) -> t.Optional[float]:
+def _limit(category: t.Mapping[str, t.Any]) -> float | None:
     """The limit of a category with one criterion "metric >= number"."""
     texts = category["criteria"]
     if len(texts) != 1 or ">=" not in texts[0]:

@@ -10,7 +10,7 @@ Every table prints means over seeded worlds next to the limit an implementation 
 JSON, about the random worlds unless a table says otherwise::
 
     worlds                       random worlds with any number of faults
-    silent_passes                worlds with an observable fault that ended ``passed``
+    silent_passes                worlds with an observable fault that ended `passed`
     worlds_with_false_accusation worlds in which a component without a fault is accused
     faults, faults_found         observable faults, and those named exactly (component and sides)
     unresolved_worlds            worlds in which a set of nodes stayed unresolved
@@ -191,7 +191,7 @@ class Cell:
 
 
 def mixed(kinds: t.Sequence[str], amount: int, chance: random.Random) -> list[str]:
-    """``amount`` kinds, drawn evenly."""
+    """`amount` kinds, drawn evenly."""
     return [kinds[(at + chance.randrange(len(kinds))) % len(kinds)] for at in range(amount)]
 
 
@@ -427,7 +427,7 @@ def line(row: dict[str, t.Any]) -> str:
     )
 
 
-def main(arguments: t.Optional[list[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """The command line. Exit status 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description="Measure fault isolation on simulated clusters.")
     parser.add_argument("--worlds", type=int, default=12, help="worlds per table cell (default 12)")

@@ -10,9 +10,9 @@ fault          shows in
 node           every test with the node
 nic            every test of several nodes over the network
 nvlport        every test over NVLink with another node of its domain
-intermittent   like nic, with probability ``p`` per test
+intermittent   like nic, with probability `p` per test
 pair           a network test with both nodes
-uplink         a test that leaves the domain; with ``load`` only if at least 8 of its nodes take part
+uplink         a test that leaves the domain; with `load` only if at least 8 of its nodes take part
 trunk          a test over NVLink between nodes with nodes of both sides
 =============  =====================================================================================
 """
@@ -107,7 +107,7 @@ class World:
 def plant(
     kinds: t.Sequence[str], count: int, rack: int, chance: random.Random, p: float = 1.0, load: bool = False, apart: bool = False
 ) -> list[Fault]:
-    """One fault of each kind in ``kinds``, on distinct components. apart: each in a rack of its own."""
+    """One fault of each kind in `kinds`, on distinct components. apart: each in a rack of its own."""
     taken: set[int] = set()
     racks_used: set[int] = set()
     faults = []

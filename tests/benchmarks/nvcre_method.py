@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A model of the adaptive isolation of NVIDIA's Cluster Readiness Engine, for comparison only.
 
-Written from a description of how its controller behaves, not from its code; ``documented=True`` follows its design
+Written from a description of how its controller behaves, not from its code; `documented=True` follows its design
 text instead where the two differ. One pass threshold decides every test; a round is a barrier.
 """
 
@@ -16,7 +16,7 @@ Group = tuple[int, ...]
 
 
 class Nvcre:
-    """Runs the method on a world. Results: ``succeeded``, ``confirmed`` nodes, ``links`` (pairs of groups), costs."""
+    """Runs the method on a world. Results: `succeeded`, `confirmed` nodes, `links` (pairs of groups), costs."""
 
     def __init__(self, world: World, documented: bool = False, max_concurrent: int = 0, smallest: int = 2) -> None:
         self.world, self.documented, self.limit, self.smallest = world, documented, max_concurrent, smallest

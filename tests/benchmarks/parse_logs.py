@@ -4,7 +4,7 @@
 
     python tests/benchmarks/parse_logs.py [--copies 64]
 
-Prints one line for one log of 8 MB full of NCCL debug output and one for C(--copies) of them. Goal: at most four
+Prints one line for one log of 8 MB full of NCCL debug output and one for `--copies` of them. Goal: at most four
 times the plain iteration, and memory that does not grow with the log.
 """
 

@@ -11,7 +11,7 @@ import signal
 import sys
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.definition import load
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.definition import load
 
 from . import agents, build, managers
 from .children import ChildFailed

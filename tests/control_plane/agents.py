@@ -17,8 +17,8 @@ import typing as t
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.api import Api, resource_path
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.run import Clients, run_clients
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.definition import Definition, load
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.engine import SimulatedWorkloads
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.definition import Definition, load
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.programs import SimulatedWorkloads
 
 from .certificates import Pair
 
@@ -26,7 +26,7 @@ _SCHEDULABLE_S = 60.0
 _NOT_READY = "node.kubernetes.io/not-ready"
 
 
-async def attach(kubeconfig: str, definition: Definition, tls: t.Optional[ssl.SSLContext]) -> Clients:
+async def attach(kubeconfig: str, definition: Definition, tls: ssl.SSLContext | None) -> Clients:
     """Registers the nodes of the definition; returns when all those which are ready can take pods."""
     clients = await run_clients(
         kubeconfig, SimulatedWorkloads(definition), scheduler=False, job_controller=False, node_lifecycle=False, log_tls=tls
@@ -67,7 +67,7 @@ def log_tls(pair: Pair, authority: str = "") -> ssl.SSLContext:
     return context
 
 
-async def serve(kubeconfig: str, definition: Definition, tls: t.Optional[ssl.SSLContext], ready: t.Callable[[], None]) -> None:
+async def serve(kubeconfig: str, definition: Definition, tls: ssl.SSLContext | None, ready: t.Callable[[], None]) -> None:
     """Attaches the nodes, calls ready(), and returns after SIGINT or SIGTERM."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -19,7 +19,7 @@ import typing as t
 import requests
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.api import read_kubeconfig
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.definition import load
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.definition import load
 
 from .certificates import Authority, Pair
 from .children import Child
@@ -44,7 +44,7 @@ class Server:
 class Backend(Server):
     """A server that answers, and simulated nodes that come and go."""
 
-    def __init__(self, kubeconfig: pathlib.Path, pair: Pair, authority: str = "", plane: t.Optional[ControlPlane] = None) -> None:
+    def __init__(self, kubeconfig: pathlib.Path, pair: Pair, authority: str = "", plane: ControlPlane | None = None) -> None:
         self.kubeconfig, self.plane = kubeconfig, plane
         self.audit = plane.audit if plane else None
         self._pair, self._authority = pair, authority
@@ -122,13 +122,13 @@ def plain_rows(events: t.Iterable[Object]) -> t.Iterator[Object]:
 
 
 @contextlib.contextmanager
-def open_backend(plane: t.Optional[ControlPlane] = None) -> t.Iterator[Backend]:
+def open_backend(plane: ControlPlane | None = None) -> t.Iterator[Backend]:
     """The cluster of READINESS_TEST_KUBECONFIG, or a control plane that ends with the block. Raises build.Unavailable."""
     with contextlib.ExitStack() as ends:
         yield _opened(plane, ends)
 
 
-def _opened(plane: t.Optional[ControlPlane], ends: contextlib.ExitStack) -> Backend:
+def _opened(plane: ControlPlane | None, ends: contextlib.ExitStack) -> Backend:
     given = os.environ.get("READINESS_TEST_KUBECONFIG", "")
     if not given:
         started = ends.enter_context(plane or ControlPlane(node_grace_s=_node_grace_s()))

@@ -27,7 +27,7 @@ class ChildFailed(Exception):
 class Child:
     """One program with its log file."""
 
-    def __init__(self, name: str, command: t.Sequence[str], log: pathlib.Path, environment: t.Optional[t.Mapping[str, str]] = None) -> None:
+    def __init__(self, name: str, command: t.Sequence[str], log: pathlib.Path, environment: t.Mapping[str, str] | None = None) -> None:
         # Linux kills the program when the *thread* that started it ends: it must be the one that lives longest.
         assert threading.current_thread() is threading.main_thread()
         self.name, self.log = name, log

@@ -38,7 +38,7 @@ AUDIT_POLICY = {
 class ControlPlane:
     """Use as a context manager, from the main thread. node_grace_s: seconds of silence after which a node is lost."""
 
-    def __init__(self, *, node_grace_s: float = 10, folder: t.Optional[pathlib.Path] = None) -> None:
+    def __init__(self, *, node_grace_s: float = 10, folder: pathlib.Path | None = None) -> None:
         self.programs = build.Programs()
         self.node_grace_s = node_grace_s
         self._kept = folder
@@ -67,7 +67,7 @@ class ControlPlane:
         session.cert = (str(self.admin.certificate), str(self.admin.key))
         return session
 
-    def spawn(self, name: str, command: t.Sequence[str], environment: t.Optional[t.Mapping[str, str]] = None) -> Child:
+    def spawn(self, name: str, command: t.Sequence[str], environment: t.Mapping[str, str] | None = None) -> Child:
         """Starts a program that is stopped with the control plane, before those that were started earlier."""
         child = Child(name, command, self.folder / f"{name}.log", environment)
         self._children.append(child)

@@ -38,8 +38,8 @@ class Result:
 
     status: int
     output: str
-    run_dir: t.Optional[pathlib.Path]
-    report: t.Optional[dict[str, t.Any]]
+    run_dir: pathlib.Path | None
+    report: dict[str, t.Any] | None
 
     def node(self, name: str) -> dict[str, t.Any]:
         return next(node for node in self.report["nodes"] if node["name"] == name)
@@ -57,7 +57,7 @@ class Result:
 class Cluster:
     """A running cluster and the means to certify it."""
 
-    def __init__(self, kubeconfig: pathlib.Path, work: pathlib.Path, genuine: t.Optional[backend.Backend] = None) -> None:
+    def __init__(self, kubeconfig: pathlib.Path, work: pathlib.Path, genuine: backend.Backend | None = None) -> None:
         self.kubeconfig, self.work, self._genuine = kubeconfig, work, genuine
         self._audit_start = genuine.audit.stat().st_size if genuine and genuine.audit else 0
 
@@ -90,7 +90,7 @@ class Cluster:
         inventory = str(ROOT / "inventories" / "simulated")
         return ["ansible-playbook", "-i", inventory, f"gpu_cluster.readiness.{playbook}", "-e", json.dumps(extra), *arguments]
 
-    def play(self, playbook: str = "certify", variables: t.Optional[t.Mapping[str, t.Any]] = None, *arguments: str) -> Result:
+    def play(self, playbook: str = "certify", variables: t.Mapping[str, t.Any] | None = None, *arguments: str) -> Result:
         command = self.command(playbook, variables or {}, *arguments)
         done = subprocess.run(
             command,
@@ -137,7 +137,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="session")
-def genuine() -> t.Iterator[t.Optional[backend.Backend]]:
+def genuine() -> t.Iterator[backend.Backend | None]:
     """The control plane of this session; None when the simulator is the backend."""
     if not GENUINE:
         yield None
@@ -150,7 +150,7 @@ def genuine() -> t.Iterator[t.Optional[backend.Backend]]:
 
 
 @pytest.fixture
-def start_cluster(tmp_path: pathlib.Path, genuine: t.Optional[backend.Backend]) -> t.Iterator[t.Callable[..., Cluster]]:
+def start_cluster(tmp_path: pathlib.Path, genuine: backend.Backend | None) -> t.Iterator[t.Callable[..., Cluster]]:
     """start_cluster(racks=…, faults=[…]) → Cluster. Everything that was started is stopped at the end."""
     started: list[subprocess.Popen[str]] = []
     count = 0

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares log vectors with what the library says.
 
-A vector is a log (or several), plain or with C(.gz) behind its name, and a C(NAME.expected.yaml) beside it:
+A vector is a log (or several), plain or with `.gz` behind its name, and a `NAME.expected.yaml` beside it:
 
     input:  {file: NAME.log, files: [..], exit_code: 0, ...}   what the caller knows; all of it becomes the context
     kind:   a key of VECTOR_KINDS
     ...     every other key is compared, except the prose ones
 
-A table is a file C(v0N-*.yaml) with C(cases); each row holds the input of one function and what it must return.
+A table is a file `v0N-*.yaml` with `cases`; each row holds the input of one function and what it must return.
 
 Values are compared as subsets: the library may say more than the vector, never less or something else. Numbers
 agree when they differ by less than half a unit of the last digit the vector prints (at least three decimals).
@@ -53,7 +53,7 @@ def case_directories() -> list[Path]:
 
 
 def find_vectors() -> list[Path]:
-    """Every C(*.expected.yaml) of the case directories."""
+    """Every `*.expected.yaml` of the case directories."""
     return [path for directory in case_directories() for path in sorted(directory.glob("*.expected.yaml"))]
 
 
@@ -93,7 +93,7 @@ def run_vector(path: Path) -> list[str]:
 
 
 def differences(expected: t.Any, actual: t.Any, where: str = "") -> t.Iterator[str]:
-    """Every place where C(actual) lacks or contradicts C(expected)."""
+    """Every place where `actual` lacks or contradicts `expected`."""
     if isinstance(expected, dict):
         if not isinstance(actual, dict):
             yield f"{where}: expected a mapping, got {actual!r}"
@@ -147,25 +147,25 @@ def _without(row: dict[str, t.Any], *keys: str) -> dict[str, t.Any]:
 
 
 def _prefix_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import cleaning
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import prefixes as cleaning
 
     return cleaning.strip_prefix(row["line"]), _without(row, "line")
 
 
 def _table_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import nccl_rows
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.nccl import rows as nccl_rows
 
     return nccl_rows.describe_row(row["row"]), _without(row, "row")
 
 
 def _transport_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import transport
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.nccl import transport
 
     return transport.classify_line(row["line"]), _without(row, "line")
 
 
 def _factor_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import collectives
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.nccl import collectives
 
     if "check" in row:
         words = row["check"].split()
@@ -178,7 +178,7 @@ def _factor_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
 
 
 def _goodput_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import goodput
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.training import goodput
 
     terms = ("t_w", "t_ch", "t_rm", "t_re", "t_save")
     return goodput.from_terms(row), _without(row, *terms)
@@ -186,7 +186,7 @@ def _goodput_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
 
 def _exit_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
     """An exit status of dcgmi, or an error code of its documents."""
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import dcgm_codes
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import codes as dcgm_codes
 
     if "error_id" in row:
         return {"severity": dcgm_codes.SEVERITY_OF_CODE.get(row["error_id"])}, _without(row, "error_id")

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What is known beforehand: GPU products, platforms and their network settings, tests. Loading, merging, resolving."""
 
 from __future__ import annotations

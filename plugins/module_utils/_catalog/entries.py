@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Catalog tests: one YAML file each under <catalog>/tests/<domain>/<variant>.yml.
 
 A user's own directory is searched before the shipped one, so an entry can be replaced or added without code.
@@ -78,8 +77,8 @@ def load_floors(directories: t.Sequence[str]) -> list[dict[str, t.Any]]:
 
 
 def find_floor(
-    floors: t.Sequence[t.Mapping[str, t.Any]], *, test: str, gpu: t.Optional[str], gpus_per_node: int, path: t.Optional[str], nodes: int
-) -> t.Optional[t.Mapping[str, t.Any]]:
+    floors: t.Sequence[t.Mapping[str, t.Any]], *, test: str, gpu: str | None, gpus_per_node: int, path: str | None, nodes: int
+) -> t.Mapping[str, t.Any] | None:
     """The first row that holds for these groups, or None: then there is no calibrated floor."""
     for row in floors:
         fits = row["test"] == test and gpu in row["gpus"] and row["gpus_per_node"] == gpus_per_node and row["path"] == path
@@ -141,7 +140,7 @@ def check_entry(raw: t.Any, place: str) -> Entry:
 
 
 def resolve_options(
-    entry: Entry, given: t.Mapping[str, t.Any], test_scale: str, place: str, memory_mib: t.Optional[int] = None
+    entry: Entry, given: t.Mapping[str, t.Any], test_scale: str, place: str, memory_mib: int | None = None
 ) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:
     """Option values for one category, and which rule set each: user, test scale, GPU memory, or the entry's default.
 
@@ -166,7 +165,7 @@ def resolve_options(
     return values, explain
 
 
-def _fitting(option: t.Mapping[str, t.Any], memory_mib: t.Optional[int]) -> t.Optional[str]:
+def _fitting(option: t.Mapping[str, t.Any], memory_mib: int | None) -> str | None:
     """The largest power of two that fits the GPU's memory, when the default does not; None when it does."""
     divisor = option.get("gpu_memory_divisor")
     if not divisor or not memory_mib:

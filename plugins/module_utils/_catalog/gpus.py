@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """From a product label to a row of the GPU table, and what a node of it should carry on a platform."""
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _SHARED = re.compile(r"-(SHARED|MIG-.*)$")
 def plain_product(product: str) -> str:
     """The part of a label that names the product: upper case, without vendor, sharing and MIG additions.
 
-    C(NVIDIA-H100-80GB-HBM3-SHARED) and C(NVIDIA H100 80GB HBM3) both give C(H100-80GB-HBM3).
+    `NVIDIA-H100-80GB-HBM3-SHARED` and `NVIDIA H100 80GB HBM3` both give `H100-80GB-HBM3`.
     """
     text = re.sub(r"\s+", "-", product.strip()).upper()
     for vendor in ("NVIDIA-", "TESLA-"):
@@ -23,7 +22,7 @@ def plain_product(product: str) -> str:
     return _SHARED.sub("", text)
 
 
-def find_gpu(catalog: Mapping[str, t.Any], product: t.Optional[str], memory_mib: t.Optional[int] = None) -> t.Optional[dict[str, t.Any]]:
+def find_gpu(catalog: Mapping[str, t.Any], product: str | None, memory_mib: int | None = None) -> dict[str, t.Any] | None:
     """The table's row for a product label, or None when the product is unknown."""
     if not product:
         return None
@@ -37,12 +36,12 @@ def find_gpu(catalog: Mapping[str, t.Any], product: t.Optional[str], memory_mib:
     return None
 
 
-def gpu_named(catalog: Mapping[str, t.Any], model: t.Optional[str]) -> t.Optional[dict[str, t.Any]]:
+def gpu_named(catalog: Mapping[str, t.Any], model: str | None) -> dict[str, t.Any] | None:
     """The table's row of that name, or None."""
     return next((row for row in catalog["gpus"] if row["name"] == model), None)
 
 
-def expectation(catalog: Mapping[str, t.Any], platform: t.Optional[str], model: t.Optional[str]) -> dict[str, t.Any]:
+def expectation(catalog: Mapping[str, t.Any], platform: str | None, model: str | None) -> dict[str, t.Any]:
     """{gpus_per_node, nics_per_node, other_shapes} of a model on a platform; values are None (or []) when unknown."""
     row = gpu_named(catalog, model) or {}
     exceptions = catalog["platforms"].get(platform or "", {}).get("gpus", {}).get(model or "", {})
@@ -53,7 +52,7 @@ def expectation(catalog: Mapping[str, t.Any], platform: t.Optional[str], model: 
     }
 
 
-def _by_memory(item: Mapping[str, t.Any], text: str, memory_mib: t.Optional[int]) -> bool:
+def _by_memory(item: Mapping[str, t.Any], text: str, memory_mib: int | None) -> bool:
     if memory_mib is None or not re.fullmatch(item["product"], text, re.IGNORECASE):
         return False
     low, high = item.get("min_mib"), item.get("max_mib")

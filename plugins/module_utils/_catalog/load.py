@@ -1,10 +1,9 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Loads the catalog's facts: GPU products, platforms, topology labels, health conditions.
 
-A catalog directory holds any of C(gpus.yml), C(topology.yml), C(health_conditions.yml) and C(platforms/<name>.yml)
-(and C(tests/), see entries.py). Directories are given in order of precedence, the user's own first, the shipped one
+A catalog directory holds any of `gpus.yml`, `topology.yml`, `health_conditions.yml` and `platforms/<name>.yml`
+(and `tests/`, see entries.py). Directories are given in order of precedence, the user's own first, the shipped one
 last: rows of the same name are merged key by key, new ones are added before the shipped ones.
 """
 
@@ -16,9 +15,9 @@ import re
 import typing as t
 from collections.abc import Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog import schemas
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.yamlfile import YamlFile, read_yaml, validate
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError, unknown_value
+from .._common.errors import InputError, unknown_value
+from . import schemas
+from .yamlfile import YamlFile, read_yaml, validate
 
 Catalog = dict[str, t.Any]
 
@@ -91,7 +90,7 @@ def _add_directory(catalog: Catalog, directory: str) -> None:
             _add_platform(catalog, file)
 
 
-def _existing(stem: str) -> t.Optional[str]:
+def _existing(stem: str) -> str | None:
     return next((stem + suffix for suffix in (".yml", ".yaml") if os.path.isfile(stem + suffix)), None)
 
 
@@ -169,7 +168,7 @@ def _unique_names(file: YamlFile, rows: list[dict[str, t.Any]], at: tuple[str, .
         seen.add(row["name"])
 
 
-def _compiles(file: YamlFile, pattern: str, at: tuple[t.Union[str, int], ...]) -> None:
+def _compiles(file: YamlFile, pattern: str, at: tuple[str | int, ...]) -> None:
     try:
         re.compile(pattern)
     except re.error as error:

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Merging of settings by key, with a record of which rule set each value.
 
 A fragment is split into paths: every env variable, volume, annotation … is a path of its own, so two rules only meet
@@ -68,7 +67,7 @@ def merge(layers: Iterable[tuple[str, Mapping[str, t.Any]]]) -> tuple[dict[Path,
 
 
 def spelled(path: Path) -> str:
-    """The path as people read it: C(env.NCCL_IB_HCA), C(nic_resource)."""
+    """The path as people read it: `env.NCCL_IB_HCA`, `nic_resource`."""
     return ".".join(part for part in path if part)
 
 

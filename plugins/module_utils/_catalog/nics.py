@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Which extended resource is the RDMA network card, judged by what the nodes offer."""
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def is_network_resource(resource: str) -> bool:
     return is_candidate(resource) or bool(_CLOUD.match(resource))
 
 
-def count_to_request(offered: int, wanted: t.Optional[int]) -> int:
+def count_to_request(offered: int, wanted: int | None) -> int:
     """How many devices a pod asks for when every node offers at least *offered*."""
     if offered >= SHARED_PLACES:
         return min(wanted or 1, 1)
@@ -45,11 +44,11 @@ def count_to_request(offered: int, wanted: t.Optional[int]) -> int:
 
 
 def detect_nic_resource(
-    nodes: Sequence[Mapping[str, t.Any]], wanted: t.Optional[int], *, strict: bool = False
-) -> tuple[t.Optional[str], t.Optional[int], str]:
+    nodes: Sequence[Mapping[str, t.Any]], wanted: int | None, *, strict: bool = False
+) -> tuple[str | None, int | None, str]:
     """The one candidate that every node offers: (resource, devices per pod, note).
 
-    nodes:  snapshot rows; only their C(nics) are read.
+    nodes:  snapshot rows; only their `nics` are read.
     wanted: devices per node that the GPU's usual server has; None when that is unknown.
     strict: fewer than *wanted* is not enough (the user asked for that number). Otherwise nodes that agree on a smaller
             number count as a smaller server, and the note says so.

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The network settings of one platform and GPU, with the reason of every value."""
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ import typing as t
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.gpus import expectation, gpu_named
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.merge import Explanation, Path, collect, merge
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.nics import count_to_request, detect_nic_resource
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError, unknown_value
+from .._common.errors import InputError, unknown_value
+from .gpus import expectation, gpu_named
+from .merge import Explanation, Path, collect, merge
+from .nics import count_to_request, detect_nic_resource
 
 Settings = dict[str, t.Any]
 
@@ -53,10 +52,10 @@ _QUALIFIED = re.compile(r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Z
 
 
 def resolve_network(
-    platform: t.Optional[str],
-    gpu_model: t.Optional[str],
+    platform: str | None,
+    gpu_model: str | None,
     catalog: Mapping[str, t.Any],
-    user_options: t.Optional[Mapping[str, t.Any]] = None,
+    user_options: Mapping[str, t.Any] | None = None,
     *,
     nodes: Sequence[Mapping[str, t.Any]] = (),
     workload: str = "collective",
@@ -64,13 +63,13 @@ def resolve_network(
     """Settings for pods on nodes of this platform and GPU model.
 
     platform: a name of the catalog, or None when nodes disagree (then only the base and the user's options apply).
-    nodes: snapshot rows of the nodes to be tested, for C(nic_resource: auto) and to check what the platform expects.
+    nodes: snapshot rows of the nodes to be tested, for `nic_resource: auto` and to check what the platform expects.
     user_options: see USER_OPTIONS; None values count as not given.
 
     Returns (settings, explain). settings: env [{name, value}], nic_resource, nics_per_node, resources {}, annotations {},
     volumes [], volume_mounts [], tolerations [], resource_claims [{name, device_class, count}], gpu_claim, init_containers [],
     mpirun_args [], pre_command [], security {capabilities, privileged}, compute_domain, transport, image, mpirun, binary_dir.
-    explain: [{path, value, rule, overridden: [{rule, value}]}], where the search for a network card adds C(note).
+    explain: [{path, value, rule, overridden: [{rule, value}]}], where the search for a network card adds `note`.
     """
     options = _checked_options(user_options or {})
     if platform is not None and platform not in catalog["platforms"]:
@@ -110,8 +109,8 @@ def _checked_options(given: Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _facts(
-    platform: t.Optional[str],
-    model: t.Optional[str],
+    platform: str | None,
+    model: str | None,
     catalog: Mapping[str, t.Any],
     options: Mapping[str, t.Any],
     nodes: Sequence[Mapping[str, t.Any]],
@@ -132,7 +131,7 @@ def _facts(
 
 
 def _rules(
-    platform: t.Optional[str], catalog: Mapping[str, t.Any], facts: Mapping[str, t.Any], nodes: Sequence[Mapping[str, t.Any]]
+    platform: str | None, catalog: Mapping[str, t.Any], facts: Mapping[str, t.Any], nodes: Sequence[Mapping[str, t.Any]]
 ) -> list[tuple[str, Mapping[str, t.Any]]]:
     """The platform's rules that apply, the least specific first; equally specific ones in the order of the file."""
     rules = catalog["platforms"].get(platform or "", {}).get("network", [])
@@ -199,7 +198,7 @@ def _settle_nic(
     wanted = asked if asked is not None else values.get(("nics_per_node", ""), facts["nics_per_node"])
     by_user = "nic_resource" in options and resource not in (None, "auto")
     note, rule = "", ""
-    count: t.Optional[int] = wanted
+    count: int | None = wanted
     if wanted == 0 and asked is None and _have_cards(nodes, resource):
         wanted = None  # the usual server has no card, these have
     if wanted == 0:
@@ -225,15 +224,15 @@ def _settle_nic(
         _set(values, explain, name, value, rule, note)
 
 
-def _have_cards(nodes: Sequence[Mapping[str, t.Any]], resource: t.Optional[str]) -> bool:
+def _have_cards(nodes: Sequence[Mapping[str, t.Any]], resource: str | None) -> bool:
     """Whether all nodes offer the named resource, or one that a search would find."""
     named = bool(nodes) and all(node.get("nics", {}).get(resource) for node in nodes)
     return named or (resource is not None and detect_nic_resource(nodes, None)[0] is not None)
 
 
 def _verified(
-    resource: str, wanted: t.Optional[int], strict: bool, nodes: Sequence[Mapping[str, t.Any]]
-) -> tuple[t.Optional[str], t.Optional[int], str, str]:
+    resource: str, wanted: int | None, strict: bool, nodes: Sequence[Mapping[str, t.Any]]
+) -> tuple[str | None, int | None, str, str]:
     """The platform's resource against what the nodes offer: (resource, count, rule, note)."""
     counts = [node.get("nics", {}).get(resource, 0) for node in nodes]
     if not any(counts):

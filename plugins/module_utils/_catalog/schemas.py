@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The shape of the catalog's data files, as JSON Schema. catalog/schema/*.json are written from here (a test compares them).
 
 Only the words that yamlfile.validate knows are used: type, properties, required, additionalProperties, items, enum, minimum.

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """YAML files with the line of every key, so that each error can say where."""
 
 from __future__ import annotations
@@ -9,9 +8,9 @@ import dataclasses
 import os
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError, unknown_value
+from .._common.errors import InputError, unknown_value
 
-Path = tuple[t.Union[str, int], ...]
+Path = tuple[str | int, ...]
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),
@@ -39,7 +38,7 @@ class YamlFile:
     lines: dict[Path, int]
 
     def place(self, at: Path) -> str:
-        """C(file:line: key.path) of a key; the nearest key above it when it is not there."""
+        """`file:line: key.path` of a key; the nearest key above it when it is not there."""
         known = at
         while known and known not in self.lines:
             known = known[:-1]

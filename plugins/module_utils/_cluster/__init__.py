@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The cluster as seen through the Kubernetes API: client, nodes, platform, topology, snapshot."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Options that every module and action with a connection to the cluster takes; documented by the fragment _auth."""
 
 from __future__ import annotations

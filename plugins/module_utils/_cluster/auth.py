@@ -1,9 +1,8 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Where the cluster is and how to log in: options, environment, kubeconfig, service account.
 
-Only this file uses the C(kubernetes) package: its kubeconfig reader (certificates, tokens, exec plugins, OIDC) and its
+Only this file uses the `kubernetes` package: its kubeconfig reader (certificates, tokens, exec plugins, OIDC) and its
 urllib3 pool with TLS and proxies. Works with releases 29 to 37, which differ in the name of the bearer token's key.
 """
 
@@ -16,7 +15,7 @@ import re
 import threading
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, InputError
+from .._common.errors import ClusterError, InputError
 
 # option: environment variables, first one set wins. The names are those of kubernetes.core and of AWX's credential type.
 ENVIRONMENT: dict[str, tuple[str, ...]] = {
@@ -60,7 +59,7 @@ class Transport:
     _pool_size: int = 16
     _lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 
-    def authorization(self) -> t.Optional[str]:
+    def authorization(self) -> str | None:
         """The Authorization header of this moment; renews an expired exec or OIDC token first."""
         if self._configuration is None:
             return None
@@ -79,7 +78,7 @@ class Transport:
             return True
 
 
-def resolve_options(options: t.Mapping[str, t.Any], environ: t.Optional[t.Mapping[str, str]] = None) -> dict[str, t.Any]:
+def resolve_options(options: t.Mapping[str, t.Any], environ: t.Mapping[str, str] | None = None) -> dict[str, t.Any]:
     """The options with the environment filled in where an option is None or absent."""
     environ = os.environ if environ is None else environ
     resolved: dict[str, t.Any] = {}
@@ -114,7 +113,7 @@ def without_credentials(text: str) -> str:
     return re.sub(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]+", r"\1 ***", text)
 
 
-def _boolean(value: t.Any) -> t.Optional[bool]:
+def _boolean(value: t.Any) -> bool | None:
     if value is None or isinstance(value, bool):
         return value
     word = str(value).strip().lower()
@@ -234,7 +233,7 @@ def _pool(configuration: t.Any) -> t.Any:
     return pool
 
 
-def _authorization(configuration: t.Any) -> t.Optional[str]:
+def _authorization(configuration: t.Any) -> str | None:
     if configuration.refresh_api_key_hook is not None:
         configuration.refresh_api_key_hook(configuration)
     keys = configuration.api_key

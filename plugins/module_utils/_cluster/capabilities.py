@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What the cluster can do for us, learnt from two or three cheap reads. Nothing here is allowed to end a run."""
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ import re
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
+from .._common.errors import ClusterError
+from .client import Client
 
 Apis = dict[str, dict[str, t.Any]]
 
@@ -55,12 +54,12 @@ def probe(client: Client, apis: Apis, version: Mapping[str, t.Any], notes: list[
 
 
 def at_least(version: Mapping[str, t.Any], major: int, minor: int) -> bool:
-    """Whether the server is of this release or later. Vendors write C(31+) as the minor number."""
+    """Whether the server is of this release or later. Vendors write `31+` as the minor number."""
     numbers = [int(re.sub(r"\D.*$", "", str(version.get(key) or "0")) or 0) for key in ("major", "minor")]
     return numbers >= [major, minor]
 
 
-def _served(client: Client, apis: Apis, group: str, resource: str, notes: list[str]) -> t.Optional[dict[str, str]]:
+def _served(client: Client, apis: Apis, group: str, resource: str, notes: list[str]) -> dict[str, str] | None:
     """{version} when the group really serves the resource: a group can be left over, or belong to something else."""
     version = apis.get(group, {}).get("preferred")
     if not version:
@@ -73,7 +72,7 @@ def _served(client: Client, apis: Apis, group: str, resource: str, notes: list[s
     return {"version": version} if any(item.get("name") == resource for item in resources) else None
 
 
-def _dcgm_service(client: Client, notes: list[str]) -> t.Optional[dict[str, t.Any]]:
+def _dcgm_service(client: Client, notes: list[str]) -> dict[str, t.Any] | None:
     """{namespace, name, port} of the standalone DCGM host engine, in whichever namespace it is."""
     try:
         for name in _DCGM_SERVICES:

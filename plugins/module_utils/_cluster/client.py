@@ -1,9 +1,8 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """A thin Kubernetes client: raw JSON, one retry policy, timeouts on every call, errors that say what to do.
 
-Paths are API paths such as C(/api/v1/nodes) or C(/apis/batch/v1/namespaces/x/jobs/y). Objects are plain dicts, as the
+Paths are API paths such as `/api/v1/nodes` or `/apis/batch/v1/namespaces/x/jobs/y`. Objects are plain dicts, as the
 server sends them. Safe to use from several threads; each running watch or log holds one connection of the pool.
 """
 
@@ -15,10 +14,10 @@ import typing as t
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlencode
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.auth import Transport, open_transport, without_credentials
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.hints import hint_for, hint_for_failure
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.retry import RetryPolicy, surely_not_stored, worth_retrying
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, InputError
+from .._common.errors import ClusterError, InputError
+from .auth import Transport, open_transport, without_credentials
+from .hints import hint_for, hint_for_failure
+from .retry import RetryPolicy, surely_not_stored, worth_retrying
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
@@ -50,13 +49,13 @@ class ListResult:
 
 
 class Client:
-    """One cluster. Make it with C(Client.from_options) or, in tests, from a Transport."""
+    """One cluster. Make it with `Client.from_options` or, in tests, from a Transport."""
 
     def __init__(
         self,
         transport: Transport,
         *,
-        retry: t.Optional[RetryPolicy] = None,
+        retry: RetryPolicy | None = None,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
@@ -70,13 +69,13 @@ class Client:
         cls,
         options: Mapping[str, t.Any],
         *,
-        retry: t.Optional[RetryPolicy] = None,
+        retry: RetryPolicy | None = None,
         pool_size: int = 16,
         read_timeout_s: float = READ_TIMEOUT_S,
     ) -> Client:
-        """A client for the connection options of the modules; each falls back to C(K8S_AUTH_*) (see auth.ENVIRONMENT).
+        """A client for the connection options of the modules; each falls back to `K8S_AUTH_*` (see auth.ENVIRONMENT).
 
-        Opens no connection. Raises InputError when the options lead nowhere, ClusterError when C(kubernetes) is missing.
+        Opens no connection. Raises InputError when the options lead nowhere, ClusterError when `kubernetes` is missing.
         """
         return cls(open_transport(options, pool_size=pool_size), retry=retry, read_timeout_s=read_timeout_s)
 
@@ -87,12 +86,12 @@ class Client:
 
     # Reading
 
-    def get(self, path: str, query: t.Optional[Mapping[str, t.Any]] = None) -> Object:
+    def get(self, path: str, query: Mapping[str, t.Any] | None = None) -> Object:
         """One object. Raises ClusterError, status 404 when it does not exist."""
         return self._json("GET", path, query=query)
 
     def list(
-        self, path: str, *, label_selector: t.Optional[str] = None, field_selector: t.Optional[str] = None, limit: int = PAGE_SIZE
+        self, path: str, *, label_selector: str | None = None, field_selector: str | None = None, limit: int = PAGE_SIZE
     ) -> Iterator[Object]:
         """The items of a list, read page by page, so that a large cluster never stands in memory at once."""
         for page in self._pages(path, _selectors(label_selector, field_selector), limit):
@@ -102,10 +101,10 @@ class Client:
         self,
         path: str,
         *,
-        label_selector: t.Optional[str] = None,
-        field_selector: t.Optional[str] = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
         limit: int = PAGE_SIZE,
-        project: t.Optional[t.Callable[[Object], t.Any]] = None,
+        project: t.Callable[[Object], t.Any] | None = None,
     ) -> ListResult:
         """The whole list and its resource version; *project* reduces each item as it is read."""
         items: Things = []
@@ -120,8 +119,8 @@ class Client:
         path: str,
         *,
         resource_version: str,
-        label_selector: t.Optional[str] = None,
-        field_selector: t.Optional[str] = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
         timeout_s: float = 240.0,
     ) -> Iterator[tuple[str, Object]]:
         """Changes since *resource_version* as (ADDED | MODIFIED | DELETED | BOOKMARK, object), for *timeout_s* at most.
@@ -154,11 +153,11 @@ class Client:
         pod: str,
         *,
         into: t.BinaryIO,
-        container: t.Optional[str] = None,
+        container: str | None = None,
         previous: bool = False,
-        since_time: t.Optional[str] = None,
-        tail_lines: t.Optional[int] = None,
-        limit_bytes: t.Optional[int] = None,
+        since_time: str | None = None,
+        tail_lines: int | None = None,
+        limit_bytes: int | None = None,
         timestamps: bool = False,
     ) -> int:
         """Writes a container's log, byte for byte, into a seekable binary file; returns the number of bytes written.
@@ -207,7 +206,7 @@ class Client:
         return self.get("/version")
 
     def groups(self) -> set[str]:
-        """The names of the API groups that are served, such as C(trainer.kubeflow.org)."""
+        """The names of the API groups that are served, such as `trainer.kubeflow.org`."""
         return {group["name"] for group in self.get("/apis").get("groups") or []}
 
     # Writing
@@ -219,7 +218,7 @@ class Client:
         *,
         dry_run: bool = False,
         strict: bool = True,
-        is_ours: t.Optional[t.Callable[[Object], bool]] = None,
+        is_ours: t.Callable[[Object], bool] | None = None,
     ) -> Object:
         """Creates an object; *path* is that of its collection. Returns it as stored.
 
@@ -248,7 +247,7 @@ class Client:
         kind: str = "merge",
         dry_run: bool = False,
         strict: bool = True,
-        field_manager: t.Optional[str] = None,
+        field_manager: str | None = None,
         force: bool = False,
     ) -> Object:
         """Patches an object. kind: merge, json, strategic, or apply (needs *field_manager*; *force* takes over fields)."""
@@ -272,11 +271,11 @@ class Client:
         self,
         path: str,
         *,
-        uid: t.Optional[str] = None,
+        uid: str | None = None,
         propagation: str = "Background",
-        grace_period_s: t.Optional[int] = None,
+        grace_period_s: int | None = None,
         dry_run: bool = False,
-    ) -> t.Optional[Object]:
+    ) -> Object | None:
         """Deletes an object; None when it does not exist (any more).
 
         With *uid* another object of the same name is left alone: ClusterError, status 409. Returns the answer of the
@@ -295,7 +294,7 @@ class Client:
             raise
 
     def delete_collection(
-        self, path: str, *, label_selector: str, propagation: str = "Background", grace_period_s: t.Optional[int] = None
+        self, path: str, *, label_selector: str, propagation: str = "Background", grace_period_s: int | None = None
     ) -> Object:
         """Deletes the objects of a collection that carry our labels; without a selector it refuses."""
         if not label_selector.strip():
@@ -310,7 +309,7 @@ class Client:
     def _pages(self, path: str, query: Mapping[str, t.Any], limit: int) -> Iterator[Object]:
         """Pages of a list. If a page expires while we read, the rest is taken from one whole list, each item once."""
         seen: set[str] = set()
-        token: t.Optional[str] = None
+        token: str | None = None
         while True:
             try:
                 page = self.get(path, {**query, "limit": limit, "continue": token})
@@ -329,11 +328,11 @@ class Client:
         method: str,
         path: str,
         *,
-        query: t.Optional[Mapping[str, t.Any]] = None,
+        query: Mapping[str, t.Any] | None = None,
         body: t.Any = None,
         content_type: str = "application/json",
         repeatable: bool = True,
-        in_doubt: t.Optional[Strings] = None,
+        in_doubt: Strings | None = None,
     ) -> Object:
         """One answered request. The body is read inside the retry loop: an answer cut short is no answer."""
         response = self._open(
@@ -351,12 +350,12 @@ class Client:
         method: str,
         path: str,
         *,
-        query: t.Optional[Mapping[str, t.Any]] = None,
+        query: Mapping[str, t.Any] | None = None,
         body: t.Any = None,
         content_type: str = "application/json",
-        read_timeout_s: t.Optional[float] = None,
+        read_timeout_s: float | None = None,
         repeatable: bool = True,
-        in_doubt: t.Optional[Strings] = None,
+        in_doubt: Strings | None = None,
         stream: bool = True,
     ) -> t.Any:
         """Sends a request until it is answered with success, or raises ClusterError.
@@ -405,7 +404,7 @@ class Client:
             self._retry.pause(attempt, response.headers.get("Retry-After"))
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _headers(self, content_type: t.Optional[str]) -> t.Any:
+    def _headers(self, content_type: str | None) -> t.Any:
         from urllib3._collections import HTTPHeaderDict  # the place that both urllib3 1.26 and 2 have
 
         headers = HTTPHeaderDict()
@@ -421,7 +420,7 @@ class Client:
             headers.add(name, value)
         return headers
 
-    def _timeout(self, read_timeout_s: t.Optional[float]) -> t.Any:
+    def _timeout(self, read_timeout_s: float | None) -> t.Any:
         import urllib3
 
         return urllib3.Timeout(connect=self._connect_timeout_s, read=read_timeout_s or self._read_timeout_s)
@@ -446,7 +445,7 @@ class Client:
         )
 
 
-def _selectors(label_selector: t.Optional[str], field_selector: t.Optional[str]) -> dict[str, t.Any]:
+def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, t.Any]:
     return {"labelSelector": label_selector, "fieldSelector": field_selector}
 
 
@@ -454,7 +453,7 @@ def _dry_run(dry_run: bool) -> dict[str, t.Any]:
     return {"dryRun": "All" if dry_run else None}
 
 
-def _encode(query: t.Optional[Mapping[str, t.Any]]) -> str:
+def _encode(query: Mapping[str, t.Any] | None) -> str:
     """The query string; None and "" are left out, booleans are spelled the way Kubernetes reads them."""
     pairs = [
         (key, str(value).lower() if isinstance(value, bool) else value) for key, value in (query or {}).items() if value not in (None, "")

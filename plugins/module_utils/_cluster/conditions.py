@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Node conditions: the kubelet's own, and those that health agents write about GPUs and fabric."""
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def unhealthy_conditions(conditions: Sequence[Mapping[str, t.Any]], rules: Seque
 
 
 def quote(condition: Mapping[str, t.Any]) -> str:
-    """The condition as one line: C(GpuHealthy=False (XidError): GPU 3 fell off the bus)."""
+    """The condition as one line: `GpuHealthy=False (XidError): GPU 3 fell off the bus`."""
     text = f"{condition['type']}={condition['status']}"
     if condition["reason"]:
         text += f" ({condition['reason']})"

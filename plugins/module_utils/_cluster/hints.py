@@ -1,16 +1,13 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What to do about an error of the API server."""
 
 from __future__ import annotations
 
-import typing as t
-
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def hint_for(method: str, path: str, status: t.Optional[int], message: str) -> str:
+def hint_for(method: str, path: str, status: int | None, message: str) -> str:
     """The remedy for an answer with this status, or ""."""
     if status == 401:
         return "The credentials were not accepted: log in again, or check api_key, context and their expiry."

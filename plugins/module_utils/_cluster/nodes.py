@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """One raw Node object becomes one row of the snapshot: facts only, no judgement that needs other nodes.
 
 What a node carries is read from several places, because each of them lies at times: labels outlive the GPUs, shared GPUs
@@ -13,9 +12,9 @@ import re
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.gpus import find_gpu
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.nics import is_network_resource
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.conditions import unhealthy_conditions
+from .._catalog.gpus import find_gpu
+from .._catalog.nics import is_network_resource
+from .conditions import unhealthy_conditions
 
 Raw = Mapping[str, t.Any]
 Row = dict[str, t.Any]
@@ -121,7 +120,7 @@ def gpu_facts(raw: Raw, catalog: Mapping[str, t.Any]) -> Row:
     }
 
 
-def gpu_resources(quantities: t.Optional[Mapping[str, t.Any]]) -> dict[str, int]:
+def gpu_resources(quantities: Mapping[str, t.Any] | None) -> dict[str, int]:
     """The GPU resources among these quantities: whole, shared and MIG."""
     found = {}
     for name, quantity in (quantities or {}).items():
@@ -130,8 +129,8 @@ def gpu_resources(quantities: t.Optional[Mapping[str, t.Any]]) -> dict[str, int]
     return found
 
 
-def clique(labels: Mapping[str, str]) -> t.Optional[str]:
-    """The NVLink domain of the node, C(UUID.clique) in full.
+def clique(labels: Mapping[str, str]) -> str | None:
+    """The NVLink domain of the node, `UUID.clique` in full.
 
     The clique number alone is shared by unrelated racks (32766 is a sentinel), and an all-zero UUID means that NVLink does
     not leave the node: both give None.
@@ -142,7 +141,7 @@ def clique(labels: Mapping[str, str]) -> t.Optional[str]:
     return f"{uuid}.{number_}"
 
 
-def number(text: t.Any) -> t.Optional[int]:
+def number(text: t.Any) -> int | None:
     """A whole number from a label or a quantity, or None."""
     try:
         return int(str(text).strip())
@@ -150,7 +149,7 @@ def number(text: t.Any) -> t.Optional[int]:
         return None
 
 
-def _says_yes(value: t.Optional[str]) -> bool:
+def _says_yes(value: str | None) -> bool:
     return value is not None and value.strip().lower() not in ("", "0", "false", "none", "no")
 
 
@@ -166,12 +165,12 @@ def _replicas(
     product: str,
     capacity: Mapping[str, int],
     allocatable: Mapping[str, int],
-    count: t.Optional[int],
-    table: t.Optional[int],
+    count: int | None,
+    table: int | None,
 ) -> int:
     """How many pods share one GPU; 1 when it is not shared.
 
-    The label C(gpu.replicas) is wrong at times, so resources count as well: a *.shared resource, or more GPUs than the node
+    The label `gpu.replicas` is wrong at times, so resources count as well: a *.shared resource, or more GPUs than the node
     and its product have.
     """
     said = number(labels.get("nvidia.com/gpu.replicas")) or 1
@@ -187,7 +186,7 @@ def _replicas(
     return max(said, surplus, 2 if strategy or product.upper().endswith("-SHARED") else 1)
 
 
-def _physical(advertised: int, replicas: int, count: t.Optional[int]) -> int:
+def _physical(advertised: int, replicas: int, count: int | None) -> int:
     """Physical GPUs behind an advertised number."""
     if replicas == 1 or not advertised:
         return advertised
@@ -210,7 +209,7 @@ def _nics(status: Raw) -> dict[str, int]:
     return {name: number(offered.get(name)) or 0 for name in sorted(names) if is_network_resource(name)}
 
 
-def _version(labels: Mapping[str, str], full: str, stem: str, parts: t.Sequence[str]) -> t.Optional[str]:
+def _version(labels: Mapping[str, str], full: str, stem: str, parts: t.Sequence[str]) -> str | None:
     """A version from GPU feature discovery's labels, in the new spelling or the old one."""
     if labels.get(f"{full}.full"):
         return labels[f"{full}.full"]

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Which platform a node stands on, by the rules of the catalog, with the evidence."""
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 
-def detect_platform(raw: Mapping[str, t.Any], catalog: Mapping[str, t.Any]) -> tuple[t.Optional[str], str]:
+def detect_platform(raw: Mapping[str, t.Any], catalog: Mapping[str, t.Any]) -> tuple[str | None, str]:
     """(platform, evidence) of one raw Node; (None, …) when no rule knows it. Higher priority is asked first."""
     platforms = sorted(catalog["platforms"].values(), key=lambda platform: (-platform["priority"], platform["name"]))
     for platform in platforms:
@@ -21,14 +20,14 @@ def detect_platform(raw: Mapping[str, t.Any], catalog: Mapping[str, t.Any]) -> t
     return None, "no rule of the catalog fits"
 
 
-def summarize(seen: Sequence[tuple[t.Optional[str], str]]) -> dict[str, t.Any]:
+def summarize(seen: Sequence[tuple[str | None, str]]) -> dict[str, t.Any]:
     """{name, evidence[]} for all nodes; the name is None when they disagree or there are none."""
     names = {name for name, _rest in seen}
     evidence = [f"{count} node{'s' if count > 1 else ''}: {name or 'unknown'}, {why}" for (name, why), count in Counter(seen).most_common()]
     return {"name": names.pop() if len(names) == 1 else None, "evidence": evidence}
 
 
-def _matches(raw: Mapping[str, t.Any], rule: Mapping[str, t.Any]) -> t.Optional[str]:
+def _matches(raw: Mapping[str, t.Any], rule: Mapping[str, t.Any]) -> str | None:
     """The evidence when every condition of the rule holds, else None."""
     labels = raw.get("metadata", {}).get("labels") or {}
     provider_id = raw.get("spec", {}).get("providerID") or ""

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Nodes of one kind compared with each other and with the GPU table: what is missing, and from whom."""
 
 from __future__ import annotations
@@ -9,9 +8,9 @@ import typing as t
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.gpus import expectation, plain_product
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.nics import SHARED_PLACES
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.conditions import quote
+from .._catalog.gpus import expectation, plain_product
+from .._catalog.nics import SHARED_PLACES
+from .conditions import quote
 
 Row = dict[str, t.Any]
 
@@ -19,7 +18,7 @@ _REASON = "HardwareFailureDetected"
 _ADVICE = "The device plugin keeps a GPU unhealthy until it is restarted, even when the cause is gone."
 
 
-def set_expectations(nodes: Sequence[Row], catalog: Mapping[str, t.Any], expected_gpus: t.Optional[int] = None) -> list[str]:
+def set_expectations(nodes: Sequence[Row], catalog: Mapping[str, t.Any], expected_gpus: int | None = None) -> list[str]:
     """Fills gpu.expected and gpu.majority of every row that has whole GPUs; returns notes for people.
 
     expected_gpus: the user's own figure for every node, above table and majority.
@@ -104,7 +103,7 @@ def _expected(pool: Sequence[Row], majority: int, table: Mapping[str, t.Any]) ->
     return size, ""
 
 
-def _missing_gpus(gpu: Mapping[str, t.Any]) -> t.Optional[dict[str, t.Any]]:
+def _missing_gpus(gpu: Mapping[str, t.Any]) -> dict[str, t.Any] | None:
     """The finding for a node that offers fewer whole GPUs than it should, or None."""
     have, need = gpu["allocatable"], max(gpu["expected"] or 0, gpu["capacity"])
     if have >= need:

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The one retry policy of the collection: what is worth another try, and how long to wait before it."""
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ class RetryPolicy:
     sleep: t.Callable[[float], None] = time.sleep
     random: t.Callable[[], float] = random.random
 
-    def pause(self, attempt: int, retry_after: t.Optional[str] = None) -> None:
+    def pause(self, attempt: int, retry_after: str | None = None) -> None:
         """Waits after failed try number *attempt* (1 is the first)."""
         self.sleep(self.pause_s(attempt, retry_after))
 
-    def pause_s(self, attempt: int, retry_after: t.Optional[str] = None) -> float:
+    def pause_s(self, attempt: int, retry_after: str | None = None) -> float:
         """The seconds to wait; the server's Retry-After, when it gives one in seconds, is the least."""
         backoff = min(self.max_s, self.base_s * 2 ** (attempt - 1)) * (0.5 + self.random() / 2)
         if retry_after is None or not retry_after.strip().isdigit():

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Which nodes of a snapshot a certification is about. Nobody is dropped in silence: every exclusion has a reason."""
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import typing as t
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.nodes import number
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError, unknown_value
+from .._common.errors import InputError, unknown_value
+from .nodes import number
 
 Row = dict[str, t.Any]
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
@@ -21,7 +20,7 @@ _OWN_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
 
 def select(
-    nodes: Sequence[Row], target: t.Optional[Mapping[str, t.Any]] = None, *, tolerations: t.Optional[Sequence[Mapping[str, t.Any]]] = None
+    nodes: Sequence[Row], target: Mapping[str, t.Any] | None = None, *, tolerations: Sequence[Mapping[str, t.Any]] | None = None
 ) -> list[Row]:
     """The rows again, with target and exclusion set for this request.
 
@@ -99,7 +98,7 @@ def _holds(labels: Mapping[str, str], expression: Mapping[str, t.Any], place: st
     raise unknown_value("operator", operator, OPERATORS, place)
 
 
-def _untolerated(row: Row, tolerations: t.Optional[Sequence[Mapping[str, t.Any]]]) -> t.Optional[str]:
+def _untolerated(row: Row, tolerations: Sequence[Mapping[str, t.Any]] | None) -> str | None:
     if tolerations is None:
         return None
     for taint in row["taints"]:

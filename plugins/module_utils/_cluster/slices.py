@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """GPUs that only Dynamic Resource Allocation knows: ResourceSlices instead of labels and extended resources."""
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ import re
 import typing as t
 from collections.abc import Mapping
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
+from .._common.errors import ClusterError
+from .client import Client
 
 DRIVER = "gpu.nvidia.com"
 _VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -85,7 +84,7 @@ def _as_label(product: str) -> str:
     return re.sub(r"\s+", "-", re.sub(r"[^A-Za-z0-9\-_. ]", "", product).strip())
 
 
-def _mib(quantity: t.Any) -> t.Optional[int]:
+def _mib(quantity: t.Any) -> int | None:
     match = re.fullmatch(r"(\d+)(Mi|Gi|Ki)?", str(quantity or ""))
     if not match:
         return None

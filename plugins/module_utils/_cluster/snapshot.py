@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The cluster as read once: nodes, pools, platform, capabilities. The shape is described in docs/data_shapes.md."""
 
 from __future__ import annotations
@@ -9,14 +8,14 @@ import datetime
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster import capabilities as probing
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster import slices
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.nodes import looks_like_gpu, project
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.platforms import detect_platform, summarize
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.pools import pool_rows, set_expectations, set_findings
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.topology import set_domains
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, unknown_value
+from .._common.errors import ClusterError, unknown_value
+from . import capabilities as probing
+from . import slices
+from .client import Client
+from .nodes import looks_like_gpu, project
+from .platforms import detect_platform, summarize
+from .pools import pool_rows, set_expectations, set_findings
+from .topology import set_domains
 
 SCHEMA_VERSION = 1
 Row = dict[str, t.Any]
@@ -28,13 +27,13 @@ def take_snapshot(
     client: Client,
     catalog: Mapping[str, t.Any],
     *,
-    platform: t.Optional[str] = None,
-    rack_label: t.Optional[str] = None,
-    expected_gpus: t.Optional[int] = None,
+    platform: str | None = None,
+    rack_label: str | None = None,
+    expected_gpus: int | None = None,
     keep_labels: Sequence[str] = (),
-    now: t.Optional[datetime.datetime] = None,
+    now: datetime.datetime | None = None,
 ) -> dict[str, t.Any]:
-    """Reads the cluster. Only the node list is needed; whatever else may not be read becomes a line of C(notes).
+    """Reads the cluster. Only the node list is needed; whatever else may not be read becomes a line of `notes`.
 
     platform, rack_label, expected_gpus: the user's word instead of detection, candidate labels, GPU table.
     now: the time to write down; default: the clock.
@@ -62,12 +61,12 @@ def take_snapshot(
 
 
 def build_snapshot(
-    seen: Sequence[tuple[Row, tuple[t.Optional[str], str]]],
+    seen: Sequence[tuple[Row, tuple[str | None, str]]],
     catalog: Mapping[str, t.Any],
     *,
-    platform: t.Optional[str] = None,
-    rack_label: t.Optional[str] = None,
-    expected_gpus: t.Optional[int] = None,
+    platform: str | None = None,
+    rack_label: str | None = None,
+    expected_gpus: int | None = None,
 ) -> dict[str, t.Any]:
     """The part of a snapshot that follows from the nodes: {platform, topology, gpus, nodes, notes}. No cluster needed.
 
@@ -97,7 +96,7 @@ def build_snapshot(
     return {"platform": found, "topology": topology, "gpus": gpus, "nodes": rows, "notes": notes}
 
 
-def exclusion(row: Row) -> t.Optional[dict[str, str]]:
+def exclusion(row: Row) -> dict[str, str] | None:
     """Why the node cannot be tested at all: {reason, message}, or None.
 
     Cordoned comes last, so that a cordoned node that is included after all has no other obstacle.
@@ -128,7 +127,7 @@ def exclusion(row: Row) -> t.Optional[dict[str, str]]:
 
 def _gpu_nodes(client: Client, apis: Mapping[str, t.Any], notes: list[str]) -> Iterable[Mapping[str, t.Any]]:
     """Raw GPU-looking nodes; where GPUs are only published as ResourceSlices, those are read into the node first."""
-    devices: t.Optional[dict[str, list[dict[str, t.Any]]]] = None
+    devices: dict[str, list[dict[str, t.Any]]] | None = None
     try:
         raw: Mapping[str, t.Any]
         for raw in client.list("/api/v1/nodes"):

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Checks of user input: each failure names the key path, the value, and what is allowed."""
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def one_of(value: t.Any, allowed: t.Iterable[t.Any], what: str, place: str) -> t
     return value
 
 
-def whole_number(value: t.Any, place: str, *, minimum: int = 0, maximum: t.Optional[int] = None) -> int:
+def whole_number(value: t.Any, place: str, *, minimum: int = 0, maximum: int | None = None) -> int:
     """A whole number within bounds; a text of digits (AWX surveys, -e name=value) counts."""
     if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):
         value = int(value)

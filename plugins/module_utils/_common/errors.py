@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The error tree. Library code raises these; modules, filters and actions turn them into one message.
 
 An error says what was wrong, where, and what to do. It never carries a secret.
@@ -15,7 +14,7 @@ class ReadinessError(Exception):
     """Base of every error the collection raises on purpose.
 
     message: one sentence naming the thing and the value that is wrong.
-    place:   where it was found: a file and line, a key path such as C(categories[1].criteria[0]), an API path.
+    place:   where it was found: a file and line, a key path such as `categories[1].criteria[0]`, an API path.
     hint:    the remedy.
     """
 
@@ -50,7 +49,7 @@ class ClusterError(ReadinessError):
     status: the HTTP status, or None when there was no answer.
     """
 
-    def __init__(self, message: str, *, place: str = "", hint: str = "", status: t.Optional[int] = None, api_reason: str = "") -> None:
+    def __init__(self, message: str, *, place: str = "", hint: str = "", status: int | None = None, api_reason: str = "") -> None:
         super().__init__(message, place=place, hint=hint)
         self.status = status
         self.api_reason = api_reason

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Conversion to plain Python at every edge.
 
 ansible-core 2.19 and later hand plugins tagged strings and numbers and lazy containers: they print like plain

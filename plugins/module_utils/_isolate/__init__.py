@@ -1,7 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Adaptive fault isolation: which test to run next, and what the results prove.
 
-``planner`` is the door: ``start``, ``next_step``, ``conclude``. Everything else serves it.
+`planner` is the door: `start`, `next_step`, `conclude`. Everything else serves it.
 """

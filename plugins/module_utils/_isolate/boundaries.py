@@ -1,17 +1,17 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Several domains failed together: a domain, its boundary, or a pair across domains."""
 
 from __future__ import annotations
 
 import typing as t
 
-from . import leaves, pairs
-from .engine import Steps, Trial
+from . import pairs
+from . import suspects as single_suspects
 from .evidence import CONVICT
-from .grouping import Nodes, circle, split
+from .node_sets import Nodes, circle, split
 from .search import Finding, Search
+from .waves import Steps, Trial
 
 FEW = 4  # so many domains are compared with each other instead of being split further
 
@@ -21,7 +21,7 @@ def search_domains(search: Search, units: list[Nodes], parent: Trial, verdict: s
     units = [unit for unit in units if unit]
     if len(units) == 1:
         if not search.proven_inside(units[0]):
-            yield from leaves.look(search, units[0], "net")
+            yield from single_suspects.look(search, units[0], "net")
         return
     unproven = [unit for unit in units if not search.proven_inside(unit)]
     room = search.options["max_concurrent"] or len(units)
@@ -32,7 +32,7 @@ def search_domains(search: Search, units: list[Nodes], parent: Trial, verdict: s
         return
     if unproven:
         known, waiting = list(search.findings), len(search.leftover)
-        yield from search.all_of(leaves.look(search, unit, "net") for unit in unproven)
+        yield from search.all_of(single_suspects.look(search, unit, "net") for unit in unproven)
         if len(search.leftover) > waiting or search.touched((node for unit in unproven for node in unit), known):
             return  # the next closing test says whether that was all
     if len(units) > FEW:

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """How much one measurement says for or against a fault.
 
 A test result becomes a log-likelihood ratio: positive speaks for a fault among the members, negative against it.
@@ -15,7 +14,7 @@ import math
 import typing as t
 
 if t.TYPE_CHECKING:
-    from .engine import Trial
+    from .waves import Trial
 
 CLEAR = -2.9  # total evidence at which a group counts as good
 FAIL = 2.9  # total evidence at which a group counts as failed
@@ -44,14 +43,14 @@ class Evidence:
     sigma: the relative noise of one run, when the caller knows it; otherwise it is estimated.
     """
 
-    def __init__(self, sigma: t.Optional[float] = None) -> None:
+    def __init__(self, sigma: float | None = None) -> None:
         self._fixed = sigma
         self._logs: dict[Kind, list[float]] = {}  # ln(value / expected), or ln(value) of runs that met the criterion; sorted
         self._groups: dict[Kind, set[tuple[int, ...]]] = {}  # whose runs these are: repeats of one group are no comparison
         self._unbound: set[Kind] = set()  # kinds with runs that no criterion judges
         # What follows is derived from the runs so far and forgotten with every new one.
-        self._estimate: t.Optional[tuple[float, int]] = None
-        self._usuals: dict[Kind, t.Optional[float]] = {}
+        self._estimate: tuple[float, int] | None = None
+        self._usuals: dict[Kind, float | None] = {}
         self._weights: dict[Trial, float] = {}
 
     @property
@@ -98,12 +97,12 @@ class Evidence:
         self._usuals.clear()
         self._weights.clear()
 
-    def _usual(self, kind: Kind) -> t.Optional[float]:
+    def _usual(self, kind: Kind) -> float | None:
         if kind not in self._usuals:
             self._usuals[kind] = self._median(kind)
         return self._usuals[kind]
 
-    def _median(self, kind: Kind) -> t.Optional[float]:
+    def _median(self, kind: Kind) -> float | None:
         """What a healthy run of this kind shows: ln(value), or ln(value / expected) when the caller expects something."""
         relative = kind[-1]
         logs = self._logs.get(kind, [])
@@ -118,19 +117,19 @@ class Evidence:
             return median
         return median if median > FLOOR_MARGIN + FLOOR_DOUBT / math.sqrt(len(logs)) else 0.0
 
-    def expected(self, trial: Trial) -> t.Optional[float]:
+    def expected(self, trial: Trial) -> float | None:
         """The value a healthy group would show in this test, None when nothing is known."""
         usual = self._usual(_kind(trial))
         return None if usual is None else math.exp(usual) * (trial.expected or 1.0)
 
-    def deviation(self, trial: Trial) -> t.Optional[float]:
+    def deviation(self, trial: Trial) -> float | None:
         """ln(measured / expected), None when either is unknown."""
         expected = self.expected(trial)
         if trial.outcome != "measured" or expected is None or not _usable(trial.value):
             return None
         return math.log(t.cast(float, trial.value) / expected)
 
-    def ratio(self, trial: Trial) -> t.Optional[float]:
+    def ratio(self, trial: Trial) -> float | None:
         """measured / expected, None when either is unknown."""
         deviation = self.deviation(trial)
         return None if deviation is None else math.exp(deviation)
@@ -173,7 +172,7 @@ class Evidence:
         return deviation < math.log(STRONG_RATIO) and deviation < -6 * self.sigma
 
 
-def _usable(value: t.Optional[float]) -> bool:
+def _usable(value: float | None) -> bool:
     return value is not None and math.isfinite(value) and value > 0
 
 

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The conclusion: what is at fault and why, what is proven, what is not. Written for people and for the report."""
 
 from __future__ import annotations
@@ -9,9 +8,9 @@ import math
 import statistics
 import typing as t
 
-from .engine import Trial
 from .evidence import CLEAR, FAIL
 from .search import Finding, Search
+from .waves import Trial
 
 ACTIONS = {
     "node": "Drain the node and check its GPUs, NVLink, PCIe and host.",
@@ -278,7 +277,7 @@ def _acquitted(search: Search) -> set[int]:
     }
 
 
-def _proof(search: Search) -> t.Optional[dict[str, t.Any]]:
+def _proof(search: Search) -> dict[str, t.Any] | None:
     if not search.proofs:
         return None
     return {"nodes": len(_proven(search)), "tests": [entry(search, trial) for trial in search.proofs]}

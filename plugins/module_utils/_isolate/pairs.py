@@ -1,16 +1,15 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """A group failed although each of its parts is good: something between the parts. Pairs, partitions, soak."""
 
 from __future__ import annotations
 
 import typing as t
 
-from .engine import Steps, Trial
 from .evidence import CLEAR, CONVICT, FAIL
-from .grouping import Combination, Nodes, circle, quarters, two_sides
+from .node_sets import Combination, Nodes, circle, quarters, two_sides
 from .search import Finding, Search
+from .waves import Steps, Trial
 
 SOAK_LEAST = 6  # fewer nodes than this are soaked together with known-good ones
 
@@ -200,7 +199,7 @@ def _controls(search: Search, left: Nodes, right: Nodes, transport: str) -> Step
     return not failing, [trial for _side, trial in trials]
 
 
-def _neighbour_abroad(search: Search, nodes: Nodes) -> t.Optional[int]:
+def _neighbour_abroad(search: Search, nodes: Nodes) -> int | None:
     """A known-good node of another domain, when nothing is known against the boundaries."""
     behind = search.behind_boundary()
     if behind & set(nodes):

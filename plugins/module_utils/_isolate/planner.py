@@ -1,7 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
-"""The door to fault isolation: ``start``, ``next_step``, ``conclude``, ``history``. Pure functions over plain JSON.
+"""The door to fault isolation: `start`, `next_step`, `conclude`, `history`. Pure functions over plain JSON.
 
 The state holds the request and the results, and every call recomputes the search from them. So a run that was
 interrupted goes on from the last saved state, and the same results always lead to the same tests and conclusion.
@@ -11,10 +10,10 @@ from __future__ import annotations
 
 import typing as t
 
-from . import closing, explain
-from .engine import Task, Trial
+from . import closure, explain
 from .search import Search
 from .state import State, checked_results, checked_state, new_state
+from .waves import Task, Trial
 
 
 class Session:
@@ -22,7 +21,7 @@ class Session:
 
     def __init__(self, state: State) -> None:
         self.search = Search(state)
-        self._main: Task = self.search.spawn(closing.program(self.search))
+        self._main: Task = self.search.spawn(closure.program(self.search))
         self._go()
 
     def _go(self) -> None:
@@ -45,7 +44,7 @@ class Session:
         self._go()
 
 
-def start(nodes: list[dict[str, t.Any]], options: t.Optional[dict[str, t.Any]] = None) -> State:
+def start(nodes: list[dict[str, t.Any]], options: dict[str, t.Any] | None = None) -> State:
     """A new state.
 
     nodes:   [{name, domain: str or null}]
@@ -56,7 +55,7 @@ def start(nodes: list[dict[str, t.Any]], options: t.Optional[dict[str, t.Any]] =
     return new_state(nodes, options)
 
 
-def next_step(state: State, results: t.Optional[list[dict[str, t.Any]]] = None) -> tuple[State, dict[str, t.Any]]:
+def next_step(state: State, results: list[dict[str, t.Any]] | None = None) -> tuple[State, dict[str, t.Any]]:
     """Take in the results of the wave before and say what comes next.
 
     results: [{id, outcome: measured|failed|unmeasured, value, expected, passed, reason, log, minutes, lost: [nodes]}];
@@ -75,7 +74,7 @@ def next_step(state: State, results: t.Optional[list[dict[str, t.Any]]] = None) 
 
 
 def conclude(state: State) -> dict[str, t.Any]:
-    """The conclusion of a finished run, or what can be said now; with every test in ``tests`` and the ``domains``."""
+    """The conclusion of a finished run, or what can be said now; with every test in `tests` and the `domains`."""
     search = resume(state).search
     return {**explain.conclude(search), **history(search)}
 
@@ -93,7 +92,7 @@ def progress(state: State) -> dict[str, t.Any]:
 
 
 def resume(state: State) -> Session:
-    """The search as it stood when ``state`` was saved."""
+    """The search as it stood when `state` was saved."""
     session = Session(checked_state(state))
     for results in state["results"]:
         session.deliver(results)

@@ -1,9 +1,8 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What the search knows: who is cleared on which transport, who is accused, which components are blamed.
 
-The procedures in ``leaves``, ``pairs``, ``boundaries`` and ``closing`` work on one ``Search``.
+The procedures in `leaves`, `pairs`, `boundaries` and `closing` work on one `Search`.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ import dataclasses
 import random
 import typing as t
 
-from .engine import Engine, Steps, Trial
 from .evidence import CLEAR, CONVICT, FAIL, QUIET
-from .grouping import Nodes
+from .node_sets import Nodes
 from .state import State
+from .waves import Engine, Steps, Trial
 
 WIDE = 64  # larger groups are no witnesses against a single node
 
@@ -114,8 +113,8 @@ class Search(Engine):
         self.passes[trial.transport].append(frozenset(trial.nodes))
         self.pass_trials[trial.transport].append(trial)
 
-    def passed_together(self, nodes: t.Iterable[int], transport: str) -> t.Optional[Trial]:
-        """A passing test that contained all of ``nodes``, or None."""
+    def passed_together(self, nodes: t.Iterable[int], transport: str) -> Trial | None:
+        """A passing test that contained all of `nodes`, or None."""
         wanted = frozenset(nodes)
         for members, trial in zip(reversed(self.passes[transport]), reversed(self.pass_trials[transport]), strict=True):
             if wanted <= members:
@@ -155,8 +154,8 @@ class Search(Engine):
         unresolved = any(finding.kind == "unresolved" and node in finding.left for finding in self.findings)
         return unresolved or node in self.lost or node in self.untested
 
-    def explained(self, trial: Trial, without: t.Optional[Finding] = None) -> bool:
-        """True when a named component, other than ``without``, explains a failure of this test."""
+    def explained(self, trial: Trial, without: Finding | None = None) -> bool:
+        """True when a named component, other than `without`, explains a failure of this test."""
         members = set(trial.nodes)
         for finding in self.findings:
             if finding is without or (finding.transport != trial.transport and finding.kind_of_node != "node"):
@@ -171,7 +170,7 @@ class Search(Engine):
         return False
 
     def touched(self, nodes: t.Iterable[int], known: t.Sequence[Finding]) -> bool:
-        """True when a finding that is not in ``known`` concerns any of these nodes."""
+        """True when a finding that is not in `known` concerns any of these nodes."""
         wanted = set(nodes)
         return any(not wanted.isdisjoint(new.left + new.right) for new in self.findings if new not in known)
 

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The planner's state: the request and the results so far, nothing else.
 
 Everything the planner knows is recomputed from them, so a run resumes from its last saved state and a replay gives
@@ -41,7 +40,7 @@ State = dict[str, t.Any]
 
 
 def new_state(nodes: t.Any, options: t.Any) -> State:
-    """A fresh state. Raises InputError for anything that is not as documented in ``planner.start``."""
+    """A fresh state. Raises InputError for anything that is not as documented in `planner.start`."""
     checked = _nodes(nodes)
     names = {name for name, _domain in checked}
     given = _mapping(options if options is not None else {}, "options", OPTIONS)
@@ -78,7 +77,7 @@ def checked_state(state: t.Any) -> State:
 
 
 def checked_results(results: t.Any, ids: t.Sequence[str], names: t.Collection[str]) -> list[dict[str, t.Any]]:
-    """One result for each of ``ids``, in that order; a missing one becomes ``unmeasured``."""
+    """One result for each of `ids`, in that order; a missing one becomes `unmeasured`."""
     if not isinstance(results, list):
         raise InputError("results must be a list", place="results")
     found: dict[str, dict[str, t.Any]] = {}
@@ -94,10 +93,10 @@ def checked_results(results: t.Any, ids: t.Sequence[str], names: t.Collection[st
     return [found.get(name) or {"id": name, **missing} for name in ids]
 
 
-def _nodes(nodes: t.Any) -> list[tuple[str, t.Optional[str]]]:
+def _nodes(nodes: t.Any) -> list[tuple[str, str | None]]:
     if not isinstance(nodes, list) or not nodes:
         raise InputError("a non-empty list of nodes is needed", place="nodes", hint="Each entry: {name: ..., domain: ... or null}")
-    result: dict[str, t.Optional[str]] = {}
+    result: dict[str, str | None] = {}
     for at, node in enumerate(nodes):
         if not isinstance(node, dict) or not isinstance(node.get("name"), str) or not node["name"]:
             raise InputError(f"{node!r} has no name", place=f"nodes[{at}]", hint="Each entry: {name: ..., domain: ... or null}")
@@ -172,7 +171,7 @@ def _positive(value: t.Any, place: str) -> float:
     return number
 
 
-def _whole(value: t.Any, place: str, least: t.Optional[int]) -> int:
+def _whole(value: t.Any, place: str, least: int | None) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"{value!r} is not a whole number", place=place)
     if least is not None and value < least:

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Logs from anywhere in the shape of a run, so that they are judged and reported like one.
 
 Each log becomes a group, its hosts the nodes; logs of one kind form a category.
@@ -12,7 +11,7 @@ import typing as t
 from pathlib import PurePath
 
 from .._common.errors import InputError
-from .criteria import Criterion, compile_criteria
+from .._criteria.criteria import Criterion, compile_criteria
 
 Row = dict[str, t.Any]
 

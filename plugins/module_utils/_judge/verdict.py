@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Verdicts: of a group, of a category, of the whole certification.
 
 Order of judgement: broken hardware, data correctness, the attempt's own cause, transport, completeness,
@@ -11,10 +10,10 @@ from __future__ import annotations
 
 import typing as t
 
-from .._common.names import compress
-from . import criteria as criteria_room
-from .classify import classify_attempt, reason_from_text
-from .reasons import REASONS, finding, reason_of
+from .._causes.classify import classify_attempt, reason_from_text
+from .._causes.reasons import REASONS, finding, reason_of
+from .._common.hostlist import fold
+from .._criteria import criteria as criteria_room
 
 Finding = dict[str, t.Any]
 
@@ -63,8 +62,8 @@ _VERDICT_ORDER = ("passed", "incomplete", "error", "failed")
 
 def judge_group(
     group: t.Mapping[str, t.Any],
-    observation: t.Optional[t.Mapping[str, t.Any]],
-    measurement: t.Optional[t.Mapping[str, t.Any]],
+    observation: t.Mapping[str, t.Any] | None,
+    measurement: t.Mapping[str, t.Any] | None,
     criteria_results: t.Sequence[t.Mapping[str, t.Any]] = (),
     *,
     allow_no_criteria: bool = False,
@@ -72,7 +71,7 @@ def judge_group(
     """Judge one group by its last attempt.
 
     group: {name, nodes, ...} of the plan. observation: its entry of the observation, or None when it never ran.
-    measurement: of the last attempt, or None. criteria_results: of C(criteria.evaluate_all) on its values.
+    measurement: of the last attempt, or None. criteria_results: of `criteria.evaluate_all` on its values.
 
     Returns {name, nodes, domain, verdict: passed|failed|incomplete|error, measured: bool, attempts, measurement,
     criteria, findings, members: {node: {verdict, findings}}}.
@@ -102,7 +101,7 @@ def judge_group(
     }
 
 
-def _attempt_findings(group: t.Mapping[str, t.Any], attempts: list[t.Any], measurement: t.Optional[t.Mapping[str, t.Any]]) -> list[Finding]:
+def _attempt_findings(group: t.Mapping[str, t.Any], attempts: list[t.Any], measurement: t.Mapping[str, t.Any] | None) -> list[Finding]:
     if not attempts:
         return [finding("Untested", "the group was not run")]
     last = attempts[-1]
@@ -144,7 +143,7 @@ def _cause_findings(attempt: t.Mapping[str, t.Any]) -> list[Finding]:
 
 
 def _measurement_findings(
-    group: t.Mapping[str, t.Any], attempt: t.Mapping[str, t.Any], measurement: t.Optional[t.Mapping[str, t.Any]]
+    group: t.Mapping[str, t.Any], attempt: t.Mapping[str, t.Any], measurement: t.Mapping[str, t.Any] | None
 ) -> list[Finding]:
     """What the log proves to be wrong, most specific first."""
     if not measurement:
@@ -175,13 +174,13 @@ def _measurement_findings(
     return result
 
 
-def _only_member(reason: str, group: t.Mapping[str, t.Any]) -> t.Optional[str]:
+def _only_member(reason: str, group: t.Mapping[str, t.Any]) -> str | None:
     """A diagnostic of a single node that reports broken hardware names that node."""
     nodes = group.get("nodes") or []
     return nodes[0] if reason_of(reason).effect == "convicts" and len(nodes) == 1 else None
 
 
-def node_of_host(host: t.Optional[str], group: t.Mapping[str, t.Any], attempt: t.Mapping[str, t.Any]) -> t.Optional[str]:
+def node_of_host(host: str | None, group: t.Mapping[str, t.Any], attempt: t.Mapping[str, t.Any]) -> str | None:
     """The member a host name in a log means: a node's name, its first label, or the name of a pod on it."""
     if not host:
         return None
@@ -212,7 +211,7 @@ def _criteria_findings(
     return [item for item in (_criterion_finding(result, measurement, unstable) for result in results) if item]
 
 
-def _criterion_finding(result: t.Mapping[str, t.Any], measurement: t.Mapping[str, t.Any], unstable: bool) -> t.Optional[Finding]:
+def _criterion_finding(result: t.Mapping[str, t.Any], measurement: t.Mapping[str, t.Any], unstable: bool) -> Finding | None:
     if result.get("status") == "passed" and result.get("passed") is True:
         return None
     message = str(result.get("message"))
@@ -249,7 +248,7 @@ def _no_criterion(measurement: t.Mapping[str, t.Any]) -> str:
     return f"no criterion was given: only correctness, transport and completeness were judged{shown}"
 
 
-def _correctness_note(measurement: t.Optional[t.Mapping[str, t.Any]]) -> list[Finding]:
+def _correctness_note(measurement: t.Mapping[str, t.Any] | None) -> list[Finding]:
     """A bandwidth says nothing about the data: where they were not checked, the report says so."""
     values = (measurement or {}).get("values") or {}
     if "data_correct" not in values or values["data_correct"] is not None or not (measurement or {}).get("complete"):
@@ -306,7 +305,7 @@ def _of_others(findings: list[Finding]) -> list[Finding]:
 
 def _absolved(findings: list[Finding], culprits: set[str], failing: list[Finding]) -> dict[str, t.Any]:
     """A member of a group that was stopped by another node."""
-    text = f"its group was stopped by {compress(culprits)} ({failing[0]['reason']}); this node is not accused"
+    text = f"its group was stopped by {fold(culprits)} ({failing[0]['reason']}); this node is not accused"
     hint = "Certify this node again without the one named."
     return {"verdict": "untested", "findings": [finding("Untested", text, hint=hint), *(item for item in findings if item["note"])]}
 
@@ -316,15 +315,15 @@ def _absolved(findings: list[Finding], culprits: set[str], failing: list[Finding
 
 def judge_category(
     category: t.Mapping[str, t.Any],
-    observation: t.Optional[t.Mapping[str, t.Any]],
-    measurements: t.Mapping[str, t.Optional[t.Mapping[str, t.Any]]],
+    observation: t.Mapping[str, t.Any] | None,
+    measurements: t.Mapping[str, t.Mapping[str, t.Any] | None],
     compiled: t.Sequence[criteria_room.Criterion],
     *,
     allow_no_criteria: bool = False,
 ) -> dict[str, t.Any]:
     """Judge all groups of a category.
 
-    category: of the plan. observation: of C(workload_batch). measurements: by group name, of each last attempt.
+    category: of the plan. observation: of `workload_batch`. measurements: by group name, of each last attempt.
     compiled: the category's criteria.
 
     Returns {id, test, test_scale, verdict, why, criteria, groups, untested, members: {node: {verdict, findings}}}.
@@ -353,7 +352,7 @@ def apply_isolation(judged: t.Mapping[str, t.Any], conclusions: t.Iterable[t.Map
     """The category after isolation: its conclusions replace what membership in a failed group said of a node.
 
     conclusions: [{node, verdict: failed|passed|suspect, reason, message, evidence[], hint?, nodes?, class?, confidence?}].
-    A conclusion without a node (a pair, a boundary, an intermittent fault) is a finding of the category and of the C(nodes) it touches; it
+    A conclusion without a node (a pair, a boundary, an intermittent fault) is a finding of the category and of the `nodes` it touches; it
     clears and convicts nobody.
     Nodes convicted by their own hardware evidence stay failed.
     """

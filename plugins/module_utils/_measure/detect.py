@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Which kind of log a file is, by what only that program prints. For logs that come without a plan."""
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ MARKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 
 def detect_kind(paths: t.Sequence[str]) -> str:
-    """The kind of measurement the files call for, of C(measurement.KINDS).
+    """The kind of measurement the files call for, of `measurement.KINDS`.
 
     Raises InputError when a file cannot be read, is empty, or nothing in any file is known.
     """

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Finding a JSON document inside a log: banners before it, text after it, a cut end, lines of others between its own.
 
 The parts of a document that cannot be read prove less than the whole, so nothing is ever looked for inside one.
@@ -18,7 +17,7 @@ _JSON_LINE = re.compile(
 )
 
 
-def find_last(text: str, is_root: t.Callable[[t.Any], bool], first_keys: t.Sequence[str]) -> tuple[t.Optional[dict[str, t.Any]], bool]:
+def find_last(text: str, is_root: t.Callable[[t.Any], bool], first_keys: t.Sequence[str]) -> tuple[dict[str, t.Any] | None, bool]:
     """The last document of a text, and whether something damaged follows it (or stands alone).
 
     is_root:    whether a decoded object is the document that is looked for.
@@ -26,7 +25,7 @@ def find_last(text: str, is_root: t.Callable[[t.Any], bool], first_keys: t.Seque
     """
     decoder = json.JSONDecoder()
     start = re.compile(r'\{\s*"(?:' + "|".join(first_keys) + r')"')
-    root: t.Optional[dict[str, t.Any]] = None
+    root: dict[str, t.Any] | None = None
     end = 0
     match = start.search(text)
     while match is not None:
@@ -52,7 +51,7 @@ def _begins(rest: str, first_keys: t.Sequence[str]) -> bool:
     return any(key.startswith(word) or word.startswith(key) for key in plain)
 
 
-def _without_noise(text: str, is_root: t.Callable[[t.Any], bool]) -> t.Optional[dict[str, t.Any]]:
+def _without_noise(text: str, is_root: t.Callable[[t.Any], bool]) -> dict[str, t.Any] | None:
     """A pretty-printed document between whose lines another process wrote; None if that does not repair it."""
     kept = [line for line in text.split("\n") if _JSON_LINE.fullmatch(line)]
     try:

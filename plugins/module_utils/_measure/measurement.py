@@ -1,10 +1,9 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
-"""The one entry of this room: C(measure(kind, paths, context)).
+"""The one entry of this room: `measure(kind, paths, context)`.
 
-A kind is a module of this package with a function C(measure_files(paths, context)) that returns a measurement
-(see docs/data_shapes.md). To add one: write the module, add a line to C(KINDS), a table to C(metrics.METRICS).
+A kind is a module of this package with a function `measure_files(paths, context)` that returns a measurement
+(see docs/data_shapes.md). To add one: write the module, add a line to `KINDS`, a table to `metrics.METRICS`.
 Modules are imported when first used, so that a play that only reads NCCL logs does not pay for the others.
 """
 
@@ -17,24 +16,24 @@ from .._common.errors import unknown_value
 
 # kind -> module of this package that provides measure_files(paths, context) -> measurement
 KINDS: dict[str, str] = {
-    "nccl": "nccl",
-    "dcgm": "dcgm",
-    "training": "training",
-    "goodput": "goodput",
-    "log_profile": "profiles",
-    "perftest": "perftest",
-    "fio": "fio",
-    "nvbandwidth": "nvbandwidth",
-    "gpu_burn": "gpu_burn",
-    "key_value": "key_value",
+    "nccl": "nccl.results",
+    "dcgm": "dcgm.results",
+    "training": "training.results",
+    "goodput": "training.goodput",
+    "log_profile": "profiles.results",
+    "perftest": "tools.perftest",
+    "fio": "tools.fio",
+    "nvbandwidth": "tools.nvbandwidth",
+    "gpu_burn": "tools.gpu_burn",
+    "key_value": "tools.key_value",
 }
 
 
-def measure(kind: str, paths: t.Sequence[str], context: t.Optional[t.Mapping[str, t.Any]] = None) -> dict[str, t.Any]:
+def measure(kind: str, paths: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
     """Read the files of one attempt and say what they prove.
 
-    kind:    a key of C(KINDS).
-    paths:   files in reading order; names ending in C(.gz) are decompressed. An empty list is C(no_data).
+    kind:    a key of `KINDS`.
+    paths:   files in reading order; names ending in `.gz` are decompressed. An empty list is `no_data`.
     context: what the caller knows, all optional: exit_code, expected_sizes, judged_size, expect_transport,
              require_data_check, expected_gpus, required_tests, log_interval, warmup_steps, nodes, host_of_node ...
 
@@ -53,15 +52,15 @@ def measurement(
     reason: str,
     *,
     complete: bool,
-    values: t.Optional[dict[str, t.Any]] = None,
-    units: t.Optional[dict[str, str]] = None,
-    parsed: t.Optional[dict[str, t.Any]] = None,
-    transport: t.Optional[dict[str, t.Any]] = None,
-    judged: t.Optional[dict[str, t.Any]] = None,
-    findings: t.Optional[list[dict[str, t.Any]]] = None,
+    values: dict[str, t.Any] | None = None,
+    units: dict[str, str] | None = None,
+    parsed: dict[str, t.Any] | None = None,
+    transport: dict[str, t.Any] | None = None,
+    judged: dict[str, t.Any] | None = None,
+    findings: list[dict[str, t.Any]] | None = None,
     **extra: t.Any,
 ) -> dict[str, t.Any]:
-    """A measurement with every key of the contract present. C(extra) adds keys of one kind only."""
+    """A measurement with every key of the contract present. `extra` adds keys of one kind only."""
     return {
         "kind": kind,
         "verdict": verdict,
@@ -78,7 +77,7 @@ def measurement(
 
 
 def finding(
-    reason: str, message: str, *, host: t.Optional[str] = None, entity: t.Optional[str] = None, evidence: t.Sequence[str] = ()
+    reason: str, message: str, *, host: str | None = None, entity: str | None = None, evidence: t.Sequence[str] = ()
 ) -> dict[str, t.Any]:
     """One finding: a reason of the reasons table, what is wrong, where, and the lines that prove it."""
     return {"reason": reason, "host": host, "entity": entity, "message": message, "evidence": list(evidence)}

@@ -1,11 +1,10 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
-"""What each kind of measurement can put into its C(values): name, type, unit and meaning.
+"""What each kind of measurement can put into its `values`: name, type, unit and meaning.
 
-Criteria are type-checked against these tables before anything starts, and the documentation of C(measured.*)
+Criteria are type-checked against these tables before anything starts, and the documentation of `measured.*`
 is generated from them. A kind whose metrics are declared by the user (a log profile, key=value output) has
-C(OPEN) in its entry: names beyond the table are allowed there.
+`OPEN` in its entry: names beyond the table are allowed there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Verdicts that follow from the exit status alone, the same for every small tool."""
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ _KILLED = frozenset({130, 137, 143})
 _NOT_STARTED = frozenset({126, 127})
 
 
-def failed_verdict(exit_code: t.Optional[int]) -> t.Optional[str]:
+def failed_verdict(exit_code: int | None) -> str | None:
     """The verdict of an exit status other than 0; None for 0 and when it is not known."""
     if not exit_code:
         return None
@@ -25,7 +24,7 @@ def failed_verdict(exit_code: t.Optional[int]) -> t.Optional[str]:
     return "run_failed"
 
 
-def number(value: t.Any) -> t.Optional[float]:
+def number(value: t.Any) -> float | None:
     """A finite float from text or a number, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
@@ -36,7 +35,7 @@ def number(value: t.Any) -> t.Optional[float]:
     return found if found - found == 0 else None
 
 
-def text_of(value: t.Any) -> t.Optional[str]:
+def text_of(value: t.Any) -> str | None:
     """A word as it is, a number as text, else None."""
     if isinstance(value, str):
         return value

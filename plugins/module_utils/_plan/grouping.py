@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Which nodes are tested together, at each test scale.
 
 Nodes are snapshot rows (docs/data_shapes.md). The same nodes always give the same groups. Every node handed in ends in
@@ -22,7 +21,7 @@ CLIQUE_LABEL = "nvidia.com/gpu.clique"
 DOMAIN_ORDER = ("clique", "rack", "block")
 
 
-def domain_of(node: Node, topology_key: t.Optional[str], kind: t.Optional[str]) -> t.Optional[str]:
+def domain_of(node: Node, topology_key: str | None, kind: str | None) -> str | None:
     """The topology domain of a node: the label the user named, else the domain kind chosen for the whole set."""
     if topology_key == CLIQUE_LABEL:
         return node["domains"].get("clique")  # without the ids by which a driver says that there is no clique
@@ -31,7 +30,7 @@ def domain_of(node: Node, topology_key: t.Optional[str], kind: t.Optional[str]) 
     return node["domains"].get(kind) if kind else None
 
 
-def choose_domain_kind(nodes: t.Sequence[Node]) -> t.Optional[str]:
+def choose_domain_kind(nodes: t.Sequence[Node]) -> str | None:
     """The first kind of domain that every node carries, else the one most nodes carry, else None."""
     counts = Counter(kind for kind in DOMAIN_ORDER for node in nodes if node["domains"].get(kind))
     for kind in DOMAIN_ORDER:
@@ -41,7 +40,7 @@ def choose_domain_kind(nodes: t.Sequence[Node]) -> t.Optional[str]:
     return best if counts[best] else None
 
 
-def group_nodes(nodes: t.Sequence[Node], test_scale: str, topology_key: t.Optional[str] = None) -> Grouping:
+def group_nodes(nodes: t.Sequence[Node], test_scale: str, topology_key: str | None = None) -> Grouping:
     """Groups of one category and the nodes that no group could take.
 
     intra-node: one group per node. intra-rack: one group per domain (a domain of one node is tested alone, since its
@@ -71,5 +70,5 @@ def group_nodes(nodes: t.Sequence[Node], test_scale: str, topology_key: t.Option
     return [_group(index, members[domain], domain) for index, domain in enumerate(sorted(members), 1)], untested
 
 
-def _group(index: int, nodes: t.Sequence[Node], domain: t.Optional[str]) -> dict[str, t.Any]:
+def _group(index: int, nodes: t.Sequence[Node], domain: str | None) -> dict[str, t.Any]:
     return {"name": f"g{index:03d}", "nodes": [node["name"] for node in nodes], "domain": domain}

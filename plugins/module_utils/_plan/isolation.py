@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Between the isolation planner and the rest: what it is asked, how its tests become groups, what judged groups tell it.
 
 Pure. A "record" is what the archive keeps of one isolation:
@@ -12,8 +11,8 @@ from __future__ import annotations
 import copy
 import typing as t
 
+from .._causes.reasons import reason_of
 from .._isolate import planner
-from .._judge.reasons import reason_of
 from .grouping import Node, choose_domain_kind, domain_of
 
 Record = dict[str, t.Any]
@@ -52,7 +51,7 @@ def _all_fell_back(group: t.Mapping[str, t.Any]) -> bool:
     )
 
 
-def start(category: Category, judged: t.Optional[t.Mapping[str, t.Any]], rows: t.Sequence[Node], spec: t.Mapping[str, t.Any]) -> Record:
+def start(category: Category, judged: t.Mapping[str, t.Any] | None, rows: t.Sequence[Node], spec: t.Mapping[str, t.Any]) -> Record:
     """A new isolation.
 
     judged: the category as judged so far, whose failed groups are the evidence to start from; None at test scale diagnose.
@@ -83,7 +82,7 @@ def start(category: Category, judged: t.Optional[t.Mapping[str, t.Any]], rows: t
     return {"mode": "search", "state": state, "wave": 0, "tests": [], "single": [], "conclusion": None}
 
 
-def advance(record: Record, results: t.Optional[list[dict[str, t.Any]]]) -> Record:
+def advance(record: Record, results: list[dict[str, t.Any]] | None) -> Record:
     """The record after the results of its outstanding wave; with the next wave in tests, or a conclusion."""
     new = copy.deepcopy(record)
     if record["mode"] == "single":
@@ -97,7 +96,7 @@ def advance(record: Record, results: t.Optional[list[dict[str, t.Any]]]) -> Reco
     return new
 
 
-def _advance_single(record: Record, results: t.Optional[list[dict[str, t.Any]]]) -> Record:
+def _advance_single(record: Record, results: list[dict[str, t.Any]] | None) -> Record:
     if record["wave"] == 0:
         record["wave"] = 1
         record["tests"] = [
@@ -261,7 +260,7 @@ def _numbers(group: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
 
 
 def _prior(
-    category: Category, judged: t.Mapping[str, t.Any], rows: t.Sequence[Node], kind: t.Optional[str], spec: t.Mapping[str, t.Any]
+    category: Category, judged: t.Mapping[str, t.Any], rows: t.Sequence[Node], kind: str | None, spec: t.Mapping[str, t.Any]
 ) -> list[dict[str, t.Any]]:
     """The category's own groups as evidence that need not be gathered again."""
     domains = {row["name"]: domain_of(row, spec["topology_key"], kind) for row in rows}
@@ -279,7 +278,7 @@ def _prior(
     return prior
 
 
-def conclusions(record: Record, judged: t.Optional[t.Mapping[str, t.Any]] = None) -> list[dict[str, t.Any]]:
+def conclusions(record: Record, judged: t.Mapping[str, t.Any] | None = None) -> list[dict[str, t.Any]]:
     """The conclusion as verdicts on nodes, for _judge.verdict.apply_isolation.
 
     A convicted node is failed, a cleared one passed, one of an unresolved set suspect. A fault between nodes (a pair, a boundary,

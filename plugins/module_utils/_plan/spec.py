@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The certification spec: what a user asks for, checked and completed with defaults.
 
 Shape: docs/data_shapes.md, section spec. Nothing here touches the cluster, so every mistake is told before it costs anything.
@@ -54,7 +53,7 @@ BUDGET_KEYS = ("waves", "tests", "node_minutes")
 TARGET_KEYS = ("node_selector", "match_expressions", "node_names", "include_cordoned", "gpu")
 
 # One place for every bound: (default, minimum). Seconds where the name says so.
-BOUNDS: dict[str, tuple[t.Optional[int], int]] = {
+BOUNDS: dict[str, tuple[int | None, int]] = {
     "max_concurrent": (32, 1),  # groups in flight; a first run on a big cluster must not start everything at once
     "max_nodes": (None, 1),
     "deadline_s": (14400, 1),
@@ -65,7 +64,7 @@ BOUNDS: dict[str, tuple[t.Optional[int], int]] = {
 }
 
 
-def default_bounds() -> dict[str, t.Optional[int]]:
+def default_bounds() -> dict[str, int | None]:
     """The bounds of a spec that names none."""
     return {name: default for name, (default, _minimum) in BOUNDS.items()}
 
@@ -195,7 +194,7 @@ def _env_item(raw: t.Any, place: str) -> dict[str, str]:
     return {"name": name, "value": str(item.get("value", ""))}
 
 
-def _bounds(raw: t.Any, place: str) -> dict[str, t.Optional[int]]:
+def _bounds(raw: t.Any, place: str) -> dict[str, int | None]:
     given = known_keys(raw, BOUNDS, place)
     result = default_bounds()
     for name, value in given.items():

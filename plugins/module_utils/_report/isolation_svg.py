@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """A search for the component at fault as a picture: nodes across, waves down, tests in the colour of their result.
 
 Pure: the text of a self-contained SVG, without scripts, fonts or links.
@@ -27,7 +26,7 @@ MOST_ROWS = 120
 
 
 def draw(conclusion: Row, title: str = "") -> str:
-    """The SVG of a conclusion with C(tests) and C(domains), as planner.conclude returns it."""
+    """The SVG of a conclusion with `tests` and `domains`, as planner.conclude returns it."""
     return _Drawing(conclusion, title).text()
 
 

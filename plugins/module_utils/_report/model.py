@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The report as data. Pure: the same archive gives the same bytes, whenever and wherever it is rebuilt.
 
 Every other format is a view of this model; docs/report.schema.json describes it.
@@ -20,15 +19,15 @@ Row = dict[str, t.Any]
 def build_report(
     run: t.Mapping[str, t.Any],
     snapshot: t.Mapping[str, t.Any],
-    plan: t.Optional[t.Mapping[str, t.Any]],
+    plan: t.Mapping[str, t.Any] | None,
     judged: t.Mapping[str, t.Any],
-    cleanup: t.Optional[t.Mapping[str, t.Any]],
+    cleanup: t.Mapping[str, t.Any] | None,
 ) -> Row:
     """The report of one run.
 
     run:      {run_id, started, finished, certification: name or {name, ...}, version?, archive?, notes?: [text]}.
     snapshot: of discovery. plan: may be None when nothing was planned.
-    judged:   of C(verdict.roll_up). cleanup: {proven, left: []}; None when nothing was created.
+    judged:   of `verdict.roll_up`. cleanup: {proven, left: []}; None when nothing was created.
     """
     certification = run.get("certification") or {}
     report = {
@@ -62,8 +61,8 @@ def render_json(report: t.Mapping[str, t.Any]) -> str:
 def summary(report: t.Mapping[str, t.Any], limit: int = 200) -> Row:
     """What a pipeline needs: small, whatever the size of the cluster.
 
-    {run_id, verdict, why, failed_nodes, suspect_nodes, untested_nodes, counts, report}; each list holds at most C(limit) names,
-    C(counts) holds the true numbers.
+    {run_id, verdict, why, failed_nodes, suspect_nodes, untested_nodes, counts, report}; each list holds at most `limit` names,
+    `counts` holds the true numbers.
     """
     names: dict[str, list[str]] = {word: [] for word in ("passed", "failed", "suspect", "untested")}
     for node in report["nodes"]:
@@ -146,7 +145,7 @@ def _attempt(attempt: t.Mapping[str, t.Any]) -> Row:
     return {**{key: attempt.get(key) for key in keys}, "nodes": list(attempt.get("nodes") or []), "logs": logs}
 
 
-def _measurement(measurement: t.Optional[t.Mapping[str, t.Any]]) -> t.Optional[Row]:
+def _measurement(measurement: t.Mapping[str, t.Any] | None) -> Row | None:
     """The numbers and what they mean, without the parsed rows: those are in the archive."""
     if not measurement:
         return None
@@ -158,7 +157,7 @@ def _measurement(measurement: t.Optional[t.Mapping[str, t.Any]]) -> t.Optional[R
     }
 
 
-def _cleanup(cleanup: t.Optional[t.Mapping[str, t.Any]]) -> Row:
+def _cleanup(cleanup: t.Mapping[str, t.Any] | None) -> Row:
     if cleanup is None:
         return {"proven": True, "left": []}
     return {"proven": bool(cleanup.get("proven")), "left": list(cleanup.get("left") or [])}

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """A run's report from its archive alone: no cluster, no clock."""
 
 from __future__ import annotations
@@ -8,10 +7,10 @@ from __future__ import annotations
 import typing as t
 from pathlib import Path
 
-from .._judge.criteria import compile_criteria
+from .._archive.files import read_json
+from .._criteria.criteria import compile_criteria
 from .._judge.verdict import judge_category, roll_up
 from .._measure.metrics import METRICS, OPEN
-from .archive import read_json
 from .model import Row, build_report
 
 
@@ -56,12 +55,12 @@ def _judged(root: Path, category: t.Mapping[str, t.Any]) -> Row:
     return judge_category(category, None, {}, compiled)
 
 
-def _last_end(observations: t.Iterable[Row]) -> t.Optional[str]:
+def _last_end(observations: t.Iterable[Row]) -> str | None:
     attempts = [attempt for item in observations for group in item["groups"] for attempt in group["attempts"]]
     return max((attempt["finished"] for attempt in attempts if attempt.get("finished")), default=None)
 
 
-def _cleanup(observations: t.Sequence[Row]) -> t.Optional[Row]:
+def _cleanup(observations: t.Sequence[Row]) -> Row | None:
     """One proof over all categories: proven only when every one is."""
     proofs = [item["cleanup"] for item in observations if item.get("cleanup")]
     if not proofs:

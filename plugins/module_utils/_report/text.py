@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The report for people: plain text, at most 100 columns, no colour, the worst first."""
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ import re
 import textwrap
 import typing as t
 
-from .._common.names import compress
-from .._judge.criteria import number
+from .._common.hostlist import fold
+from .._criteria.criteria import number
 
 WIDTH = 100
 NAMES_WIDTH = 30  # of the columns GROUP and NODES together
@@ -100,7 +99,7 @@ def _isolation(findings: t.Sequence[Row]) -> list[str]:
             lines += _wrap(f"isolation  {what}: {item['message']}", "  ", "             ")
     cleared = [str(item["node"]) for item in findings if item["note"] and item.get("node")]
     if cleared:
-        lines += _wrap(f"isolation  cleared {len(cleared)} nodes: {compress(cleared)}", "  ", "             ")
+        lines += _wrap(f"isolation  cleared {len(cleared)} nodes: {fold(cleared)}", "  ", "             ")
     return lines
 
 
@@ -111,7 +110,7 @@ def _untested(items: t.Sequence[Row]) -> list[str]:
         by_reason.setdefault((item["reason"], item["message"]), []).append(str(item["node"]))
     lines = []
     for (reason, message), names in by_reason.items():
-        lines += _wrap(f"in no group  {compress(names)}: {reason}: {message}", "  ", "               ")
+        lines += _wrap(f"in no group  {fold(names)}: {reason}: {message}", "  ", "               ")
     return lines
 
 
@@ -140,7 +139,7 @@ def _rows(group: Row) -> list[tuple[str, str, str, str, str, str]]:
     first = next((item["reason"] for item in group["findings"] if not item["note"]), "")
     results = missed or sorted(group["criteria"], key=lambda result: (result["margin"] is None, result["margin"] or 0.0))[:1]
     cells = [_cells(result) for result in results] or [(*_lead_value(group), "")]
-    rows = [(str(group["name"]), compress(group["nodes"]), *cells[0], f"{_MARKS[group['verdict']]} {first}".strip())]
+    rows = [(str(group["name"]), fold(group["nodes"]), *cells[0], f"{_MARKS[group['verdict']]} {first}".strip())]
     return rows + [("", "", *more, "") for more in cells[1:]]
 
 
@@ -214,7 +213,7 @@ def _blocks(nodes: t.Sequence[Row]) -> list[str]:
         reason = findings[0]["reason"] if findings else "no finding"
         by_reason.setdefault(reason, []).extend(names)
     for reason, names in by_reason.items():
-        lines += _wrap(f"{len(names)} more nodes, {reason} (see report.json): {compress(names)}", "  ", "    ", most=80)
+        lines += _wrap(f"{len(names)} more nodes, {reason} (see report.json): {fold(names)}", "  ", "    ", most=80)
     return lines
 
 
@@ -237,7 +236,7 @@ def _essence(message: str, node: str) -> str:
 
 def _node_block(names: list[str], findings: t.Sequence[Row]) -> list[str]:
     count = f" ({len(names)} nodes)" if len(names) > 1 else ""
-    lines = _wrap(f"{compress(names)}{count}", "  ", "    ")
+    lines = _wrap(f"{fold(names)}{count}", "  ", "    ")
     hints: list[str] = []
     # Of a node at fault, that it was left out of later tests is one line; of an untested node it is the story.
     at_fault = any(item["reason"] != "Untested" and not item["note"] for item in findings)
@@ -273,7 +272,7 @@ def _excluded(report: Row) -> list[str]:
         by_reason.setdefault((item["reason"], general), []).append(str(item["node"]))
     lines = ["", "-" * WIDTH, f"EXCLUDED NODES ({len(report['excluded'])})"]
     for (reason, message), names in sorted(by_reason.items(), key=lambda entry: str(entry[0])):
-        lines += _wrap(f"{compress(names)}: {reason}: {message}", "  ", "    ")
+        lines += _wrap(f"{fold(names)}: {reason}: {message}", "  ", "    ")
     return lines
 
 
@@ -294,8 +293,8 @@ def _field(name: str, text: str) -> list[str]:
     return _wrap(text, f"{name:<10} ", " " * 11)
 
 
-def _wrap(text: str, first: str, following: t.Optional[str] = None, most: int = 12) -> list[str]:
-    """Lines within the width; what is longer than C(most) lines is cut, and says so."""
+def _wrap(text: str, first: str, following: str | None = None, most: int = 12) -> list[str]:
+    """Lines within the width; what is longer than `most` lines is cut, and says so."""
     flat = " ".join(safe(text).split())
     lines = textwrap.wrap(
         flat, WIDTH, initial_indent=first, subsequent_indent=first if following is None else following, break_on_hyphens=False
@@ -312,11 +311,11 @@ def _rounded(value: t.Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) and abs(value) >= 0.1 else number(value)
 
 
-def _on(node: t.Optional[str]) -> str:
+def _on(node: str | None) -> str:
     return f" on {node}" if node else ""
 
 
-def _duration(started: t.Optional[str], finished: t.Optional[str]) -> str:
+def _duration(started: str | None, finished: str | None) -> str:
     """1h 02m 03s, or "" when a time is missing or not readable."""
     import datetime
 

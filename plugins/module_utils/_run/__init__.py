@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The engine: launches workloads, follows them, keeps the journal, cleans up."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """One execution of a workload, and the rules by which it ends: time and facts come in, a decision goes out. No I/O.
 
 States: creating → waiting → running → collecting → deleting → done. Every way out of waiting and running is a Decision.
@@ -11,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from .._common.names import compress
+from .._common.hostlist import fold
 from .._workload.mpi_script import SETUP_ERROR, SETUP_EXIT_CODE
-from .facts import Facts, lost
+from .projections import Facts, lost
 
 # Waiting reasons of a container that no patience mends.
 HOPELESS_WAITING = {"InvalidImageName": "ImagePull", "ErrImageNeverPull": "ImagePull"}
@@ -48,10 +47,10 @@ class Decision:
     """How an attempt ended. reason is None where only the log can tell; nodes are those the cause names."""
 
     outcome: str  # succeeded | failed | timed_out | not_started | cancelled
-    reason: t.Optional[str] = None
+    reason: str | None = None
     message: str = ""
     nodes: list[str] = dataclasses.field(default_factory=list)
-    exit_code: t.Optional[int] = None
+    exit_code: int | None = None
 
 
 @dataclasses.dataclass
@@ -64,12 +63,12 @@ class Attempt:
     name: str
     env: dict[str, str] = dataclasses.field(default_factory=dict)  # set or replaced in the template for this group alone
     state: str = "creating"
-    uid: t.Optional[str] = None
+    uid: str | None = None
     created_at: float = 0.0
-    started_at: t.Optional[float] = None
-    finished_at: t.Optional[float] = None
+    started_at: float | None = None
+    finished_at: float | None = None
     queued: bool = False
-    job: t.Optional[Facts] = None
+    job: Facts | None = None
     pods: dict[str, Facts] = dataclasses.field(default_factory=dict)
     removed: list[str] = dataclasses.field(default_factory=list)  # pods, or the Job, that somebody else deleted; see see_pod
     trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -77,9 +76,9 @@ class Attempt:
     refusal: str = ""  # why the cluster does not let the Job create its pods, where no patience mends that
     events: list[str] = dataclasses.field(default_factory=list)
     logs: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
-    decision: t.Optional[Decision] = None
+    decision: Decision | None = None
 
-    def launcher(self) -> t.Optional[Facts]:
+    def launcher(self) -> Facts | None:
         """The pod whose end decides: index 0."""
         return next((pod for pod in self.pods.values() if pod["index"] == 0), None)
 
@@ -103,7 +102,7 @@ class Attempt:
             self.removed.append(pod["name"])
 
 
-def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
+def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], nodes: t.Mapping[str, Facts]) -> Decision | None:
     """The decision that the facts allow now, or None while the attempt goes on.
 
     bounds: attempt_timeout_s, queue_timeout_s, start_grace_s. nodes: node facts by name, only consulted for members.
@@ -130,7 +129,7 @@ def lacks_pods(attempt: Attempt) -> bool:
     return not attempt.queued and len(attempt.pods) < len(attempt.nodes)
 
 
-def _launcher_ended(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
+def _launcher_ended(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> Decision | None:
     launcher = attempt.launcher()
     end = launcher and launcher["terminated"]
     if not launcher or not end:
@@ -152,7 +151,7 @@ def _launcher_ended(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optiona
     return Decision("failed", *_setup_error(end, f"the launcher ended with exit code {code}"), [], code)
 
 
-def _node_trouble(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
+def _node_trouble(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> Decision | None:
     if attempt.health:
         named = [item["node"] for item in attempt.health]
         return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
@@ -169,10 +168,10 @@ def _by_reason(gone: t.Mapping[str, str]) -> list[tuple[str, list[str]]]:
 
 
 def _were(names: list[str]) -> str:
-    return f"{names[0]} was" if len(names) == 1 else f"{compress(names)} were"
+    return f"{names[0]} was" if len(names) == 1 else f"{fold(names)} were"
 
 
-def _pod_refused(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
+def _pod_refused(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> Decision | None:
     for pod in _by_index(attempt):
         refused = _refusal(pod, nodes)
         if refused:
@@ -180,14 +179,14 @@ def _pod_refused(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> t.Optional[D
     return None
 
 
-def _removed(attempt: Attempt) -> t.Optional[Decision]:
+def _removed(attempt: Attempt) -> Decision | None:
     """A workload that somebody took away says nothing about its nodes."""
     if not attempt.removed:
         return None
     return Decision("failed", "Evicted", f"{', '.join(attempt.removed[:4])}: deleted during the test by somebody else than this run")
 
 
-def _refusal(pod: Facts, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
+def _refusal(pod: Facts, nodes: t.Mapping[str, Facts]) -> Decision | None:
     text = pod["message"] or ""
     if pod["disruption"] and (pod["phase"] == "Failed" or pod["deleting"]):
         # Taints tell of dead nodes, but an operator's own taint evicts from a healthy one just so.
@@ -200,7 +199,7 @@ def _refusal(pod: Facts, nodes: t.Mapping[str, Facts]) -> t.Optional[Decision]:
     return None
 
 
-def _job_ended(attempt: Attempt) -> t.Optional[Decision]:
+def _job_ended(attempt: Attempt) -> Decision | None:
     failed = attempt.job and attempt.job["failed"]
     if not failed:
         return None
@@ -224,7 +223,7 @@ def _failed_pod(pod: Facts) -> Decision:
     return Decision("failed", *_setup_error(end, f"{pod['name']} on {pod['node']} ended with exit code {code}"), _named(pod), code)
 
 
-def _setup_error(end: t.Mapping[str, t.Any], otherwise: str) -> tuple[t.Optional[str], str]:
+def _setup_error(end: t.Mapping[str, t.Any], otherwise: str) -> tuple[str | None, str]:
     """Reason and message: what our own script says the image or the pod lacks, else no reason and the given message."""
     if end.get("exit_code") == SETUP_EXIT_CODE:
         for line in (end.get("message") or "").splitlines():
@@ -238,7 +237,7 @@ def _killed(end: Facts) -> bool:
     return end["exit_code"] in KILLED and end["reason"] != "OOMKilled"
 
 
-def _first_failed(attempt: Attempt) -> t.Optional[Facts]:
+def _first_failed(attempt: Attempt) -> Facts | None:
     """The pod that failed first; pods that were killed because of it come last."""
     failed = [pod for pod in _by_index(attempt) if pod["terminated"] and pod["terminated"]["exit_code"] not in (0, None)]
     oom = [pod for pod in failed if pod["terminated"]["reason"] == "OOMKilled"]
@@ -247,7 +246,7 @@ def _first_failed(attempt: Attempt) -> t.Optional[Facts]:
     return min(ranked, key=lambda pod: (pod["terminated"]["finished"] or "", pod["index"] or 0)) if ranked else None
 
 
-def _cannot_start(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -> t.Optional[Decision]:
+def _cannot_start(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -> Decision | None:
     """Pods that will not come up: told after the grace time, since some troubles mend themselves."""
     if attempt.started_at is not None:
         return None
@@ -267,7 +266,7 @@ def _cannot_start(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -
     return None
 
 
-def _out_of_time(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -> t.Optional[Decision]:
+def _out_of_time(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -> Decision | None:
     if attempt.started_at is not None:
         if now - attempt.started_at < bounds["attempt_timeout_s"]:
             return None

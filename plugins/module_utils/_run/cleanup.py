@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Removal of our own objects, proven by reading the cluster afterwards. Only deletes, and only what carries our run label."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Pod logs into files: read while the pod runs, and once whole when it has ended.
 
 The kubelet keeps a limited log and drops its head, so the final read alone may have lost the result table; the parts read
@@ -27,7 +26,7 @@ class PodLog:
     def __init__(self, client: Client, namespace: str, pod: str, path: str) -> None:
         self._client, self._namespace, self._pod, self.path = client, namespace, pod, path
         self._part = path + ".part"
-        self._since: t.Optional[str] = None
+        self._since: str | None = None
         self._lock = threading.Lock()  # a poll may still be under way when the container ends
         os.makedirs(os.path.dirname(path), exist_ok=True)
 
@@ -119,7 +118,7 @@ def _first_stamp(path: str) -> bytes:
         return _stamp(handle.readline(200))
 
 
-def _append_newer(source: t.BinaryIO, target: t.BinaryIO, since: t.Optional[str]) -> str:
+def _append_newer(source: t.BinaryIO, target: t.BinaryIO, since: str | None) -> str:
     """Copies lines later than since; sinceTime has whole seconds on some servers, so a read overlaps the one before."""
     limit = _stamp(since.encode() + b" ") if since else b""
     last = ""

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What can be known before the first object exists: permissions, and the API server's own opinion of our manifests."""
 
 from __future__ import annotations

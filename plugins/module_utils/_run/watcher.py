@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """One thread per kind that lists, then watches, and hands every change over; a lost or expired watch starts again with a list."""
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Watcher(threading.Thread):
         project: t.Callable[[t.Mapping[str, t.Any]], dict[str, t.Any]],
         deliver: t.Callable[[str, str, t.Any], None],
         *,
-        label_selector: t.Optional[str] = None,
+        label_selector: str | None = None,
     ) -> None:
         super().__init__(name=f"watch-{kind}", daemon=True)
         self._client, self._kind, self._path, self._project, self._deliver = client, kind, path, project, deliver
@@ -43,7 +42,7 @@ class Watcher(threading.Thread):
     def run(self) -> None:
         """The thread's body."""
         failures = 0
-        version: t.Optional[str] = None
+        version: str | None = None
         while not self._ended.is_set():
             try:
                 if version is None:

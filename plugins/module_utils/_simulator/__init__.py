@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """A simulated Kubernetes cluster: an API server in memory and, as ordinary API clients, its controllers and node agents.
 
 Nothing here knows the rest of the collection: the product meets the simulator only through a kubeconfig.

@@ -1,11 +1,10 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Run a simulated cluster in the foreground until Ctrl-C.
 
     python -m ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator --definition FILE --kubeconfig PATH
 
-Prints C(KUBECONFIG=PATH) when the cluster is ready. Exit codes: 0 stopped as asked, 1 could not run, 2 wrong input.
+Prints `KUBECONFIG=PATH` when the cluster is ready. Exit codes: 0 stopped as asked, 1 could not run, 2 wrong input.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .._common.errors import InputError, ReadinessError
-from .definition import Definition, load
+from .hardware.definition import Definition, load
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: t.Optional[Sequence[str]] = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """The program; returns its exit code."""
     options = _parser().parse_args(arguments)
     logging.basicConfig(
@@ -68,7 +67,7 @@ def main(arguments: t.Optional[Sequence[str]] = None) -> int:
     return 0
 
 
-def _say(text: str, stream: t.Optional[t.TextIO] = None) -> None:
+def _say(text: str, stream: t.TextIO | None = None) -> None:
     """One line for the user, at once: who waits for it reads from a pipe."""
     stream = stream or sys.stdout
     stream.write(f"{text}\n")
@@ -85,7 +84,7 @@ def _definition(options: argparse.Namespace) -> Definition:
 
 
 def _run(options: argparse.Namespace, definition: Definition) -> None:
-    from .apiserver import run_loop
+    from .api.server import run_loop
 
     run_loop(_serve(options, definition))
 

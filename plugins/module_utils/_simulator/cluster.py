@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """A whole simulated cluster in one event loop: API server, controllers, node agents, hardware model."""
 
 from __future__ import annotations
@@ -10,24 +9,24 @@ import tempfile
 import typing as t
 from pathlib import Path
 
-from .apiserver import ApiServer
+from .api.server import ApiServer
 from .clients.run import Clients, run_clients
-from .definition import Definition
+from .hardware.definition import Definition
 from .kubeconfig import write_kubeconfig
-from .workloads.engine import SimulatedWorkloads
+from .workloads.programs import SimulatedWorkloads
 
 
 class SimulatedCluster:
-    """Start with C(await start()), end with C(await stop()).
+    """Start with `await start()`, end with `await stop()`.
 
     The parts are joined only by the API: each is an ordinary client of the server, as it would be of a genuine one.
     """
 
-    def __init__(self, definition: Definition, *, port: int = 0, audit_path: t.Optional[str] = None) -> None:
+    def __init__(self, definition: Definition, *, port: int = 0, audit_path: str | None = None) -> None:
         self.definition = definition
         self.server = ApiServer(port=port, version=definition.software.kubelet, audit_path=audit_path)
         self.model = SimulatedWorkloads(definition)
-        self._clients: t.Optional[Clients] = None
+        self._clients: Clients | None = None
 
     @property
     def nodes(self) -> int:
@@ -60,7 +59,7 @@ class SimulatedCluster:
 
 @contextlib.asynccontextmanager
 async def simulated_cluster(definition: Definition, **options: t.Any) -> t.AsyncIterator[SimulatedCluster]:
-    """A running cluster for the body of an C(async with)."""
+    """A running cluster for the body of an `async with`."""
     cluster = SimulatedCluster(definition, **options)
     await cluster.start()
     try:

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The third-party packages the simulator needs, imported in one guarded place.
 
 Without them this module still imports (tools that only load every file need that) and require() says what is missing.

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The shell script every pod of an MPI workload runs: index 0 launches, the others serve ssh.
 
 Nothing is installed or downloaded: what the image lacks ends the pod with a line that starts with SETUP_ERROR and exit code 78,

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Names and labels of the objects we create. Everything we own carries the run label; nothing else is ever touched."""
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Kubernetes objects of a run and of one attempt, as plain dicts.
 
 One attempt is an Indexed Job with one pod per node, a headless Service and a ConfigMap with the hostfile. The Job is created

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """A small asynchronous Kubernetes client: just the calls that the controllers and agents of the simulated cluster make.
 
 It reads a kubeconfig (token, client certificate or neither; http or https), so the same agents work against the simulator and
@@ -37,7 +36,7 @@ _CALM_CALLS = 6
 
 
 class ApiError(Exception):
-    """An answer with an error status. C(reason) and C(message) come from the Status body where there is one."""
+    """An answer with an error status. `reason` and `message` come from the Status body where there is one."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -71,7 +70,7 @@ def parse_time(text: str) -> datetime.datetime:
 
 
 def resource_path(resource: str, namespace: str = "", name: str = "", subresource: str = "") -> str:
-    """The URL path of a resource such as C(pods) or C(batch/v1/jobs); core/v1 needs no prefix."""
+    """The URL path of a resource such as `pods` or `batch/v1/jobs`; core/v1 needs no prefix."""
     group, _slash, plural = resource.rpartition("/")
     path = f"/apis/{group}" if group else "/api/v1"
     if namespace:
@@ -83,7 +82,7 @@ def resource_path(resource: str, namespace: str = "", name: str = "", subresourc
 
 
 class Api:
-    """Calls to one API server. Use C(Api.from_kubeconfig) inside a running event loop and C(await close()) at the end.
+    """Calls to one API server. Use `Api.from_kubeconfig` inside a running event loop and `await close()` at the end.
 
     Reads, creates, patches and deletes are tried again on connection errors, 429 and 5xx, with jittered back-off.
     """
@@ -93,7 +92,7 @@ class Api:
         server: str,
         *,
         token: str = "",
-        tls: t.Optional[ssl.SSLContext] = None,
+        tls: ssl.SSLContext | None = None,
         user_agent: str = "simulated-cluster",
         parallel: int = 48,
     ) -> None:
@@ -147,8 +146,8 @@ class Api:
     async def replace(self, path: str, body: Object) -> Object:
         return await self._call("PUT", path, body=body)
 
-    async def delete(self, path: str, *, grace_s: t.Optional[int] = None, uid: str = "", propagation: str = "", **params: str) -> Object:
-        """Deletes an object, or with C(labelSelector=…) a collection."""
+    async def delete(self, path: str, *, grace_s: int | None = None, uid: str = "", propagation: str = "", **params: str) -> Object:
+        """Deletes an object, or with `labelSelector=…` a collection."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
@@ -193,7 +192,7 @@ class Api:
         path: str,
         body: t.Any = None,
         content_type: str = "application/json",
-        params: t.Optional[dict[str, str]] = None,
+        params: dict[str, str] | None = None,
     ) -> Object:
         self._in_flight += 1
         if self._in_flight > _CALM_CALLS:
@@ -211,7 +210,7 @@ class Api:
         path: str,
         body: t.Any,
         content_type: str,
-        params: t.Optional[dict[str, str]],
+        params: dict[str, str] | None,
     ) -> Object:
         import aiohttp
 
@@ -240,7 +239,7 @@ class Api:
         raise AssertionError("unreachable")
 
 
-def read_kubeconfig(path: str) -> tuple[str, str, t.Optional[ssl.SSLContext]]:
+def read_kubeconfig(path: str) -> tuple[str, str, ssl.SSLContext | None]:
     """(server URL, bearer token or "", TLS context or None for http) of the current context. Raises InputError."""
     import yaml
 

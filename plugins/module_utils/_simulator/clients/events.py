@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Writing Events, as the clients of a cluster do: in the background, repeated ones counted instead of written again."""
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class EventRecorder:
         await cancel(*self._tasks)
 
     def record(self, item: Object, kind: str, reason: str, message: str, *, host: str = "", field_path: str = "") -> None:
-        """Queues an event of type C(kind) (Normal or Warning) about an object; C(host) is the node of a node agent."""
+        """Queues an event of type `kind` (Normal or Warning) about an object; `host` is the node of a node agent."""
         metadata = item["metadata"]
         namespace = metadata.get("namespace", "default")
         now = now_rfc3339()

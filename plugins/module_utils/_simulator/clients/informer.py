@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Following a resource, and queues of work: what every controller is built from."""
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from .api import Api, ApiError, Object
 
 log = logging.getLogger(__name__)
 
-Handler: t.TypeAlias = Callable[[str, Object, t.Optional[Object]], None]
+Handler: t.TypeAlias = Callable[[str, Object, Object | None], None]
 """Called with (ADDED, MODIFIED or DELETED; the object; the object before it or None)."""
 
 
@@ -39,7 +38,7 @@ class Informer:
         self._path = path
         self._params = params
         self._handlers: list[Handler] = []
-        self._task: t.Optional[asyncio.Task[None]] = None
+        self._task: asyncio.Task[None] | None = None
         self._gone: collections.deque[str] = collections.deque(maxlen=20_000)
         self._gone_set: set[str] = set()
         self.items: dict[tuple[str, str], Object] = {}
@@ -123,7 +122,7 @@ class Informer:
         self._gone.append(uid)
         self._gone_set.add(uid)
 
-    def _tell(self, kind: str, item: Object, old: t.Optional[Object]) -> None:
+    def _tell(self, kind: str, item: Object, old: Object | None) -> None:
         for handler in self._handlers:
             try:
                 handler(kind, item, old)
@@ -136,7 +135,7 @@ def _version(item: Object) -> int:
 
 
 class WorkQueue:
-    """Runs C(work(key)) for queued keys: each key at most once at a time, several keys at once, again later when it fails.
+    """Runs `work(key)` for queued keys: each key at most once at a time, several keys at once, again later when it fails.
 
     A key that is added while it is being worked on is worked on once more afterwards.
     """
@@ -210,7 +209,7 @@ async def cancel(*tasks: asyncio.Task[t.Any]) -> None:
 
 
 async def gather_bounded(calls: Iterable[Coroutine[t.Any, t.Any, t.Any]], limit: int = 32) -> list[t.Any]:
-    """Results (or exceptions) of many calls, at most C(limit) at once, in their order."""
+    """Results (or exceptions) of many calls, at most `limit` at once, in their order."""
     gate = asyncio.Semaphore(limit)
 
     async def one(call: Coroutine[t.Any, t.Any, t.Any]) -> t.Any:

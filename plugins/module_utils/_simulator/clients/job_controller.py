@@ -1,7 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
-"""The Job controller: creates and deletes the pods of batch/v1 Jobs and writes their status. The rules are in C(job_rules).
+"""The Job controller: creates and deletes the pods of batch/v1 Jobs and writes their status. The rules are in `job_rules`.
 
 A pod is counted once: its uid goes to status.uncountedTerminatedPods, then its finalizer is removed, then it moves to the counter. So a
 controller that is stopped at any point continues from what the API shows.
@@ -38,11 +37,11 @@ class _Streak:
 
     def __init__(self) -> None:
         self.failures = 0
-        self.last_failure: t.Optional[datetime.datetime] = None
+        self.last_failure: datetime.datetime | None = None
 
 
 class JobController:
-    """Run with C(await start()). C(time_scale) shortens the back-off between failed pods; deadlines and TTLs are real time."""
+    """Run with `await start()`. `time_scale` shortens the back-off between failed pods; deadlines and TTLs are real time."""
 
     def __init__(self, api: Api, jobs: Informer, pods: Informer, time_scale: float = 1.0) -> None:
         self.api = api
@@ -66,7 +65,7 @@ class JobController:
 
     # -- what happens in the cluster
 
-    def _job_changed(self, kind: str, job: Object, _old: t.Optional[Object]) -> None:
+    def _job_changed(self, kind: str, job: Object, _old: Object | None) -> None:
         if kind == "DELETED":
             uid = job["metadata"]["uid"]
             self.streaks.pop(uid, None)
@@ -75,7 +74,7 @@ class JobController:
         else:
             self.queue.add(("job", *key_of(job)))
 
-    def _pod_changed(self, kind: str, pod: Object, _old: t.Optional[Object]) -> None:
+    def _pod_changed(self, kind: str, pod: Object, _old: Object | None) -> None:
         owner = _owner_of(pod)
         if owner is None:
             if rules.has_finalizer(pod):
@@ -163,7 +162,7 @@ class _Sync:
         uncounted = self._status.get("uncountedTerminatedPods") or {}
         self._uncounted: dict[str, list[str]] = {kind: list(uncounted.get(kind) or []) for kind in ("succeeded", "failed")}
         self._taken: set[str] = set()  # pods whose end is noted: only they may lose the finalizer
-        self._create_error: t.Optional[ApiError] = None
+        self._create_error: ApiError | None = None
 
     async def run(self) -> None:
         new = self._take_in_finished_pods()
@@ -405,7 +404,7 @@ def _add_index_variable(spec: Object) -> None:
             container["env"] = [*env, copy.deepcopy(variable)]
 
 
-def _owner_of(pod: Object) -> t.Optional[Object]:
+def _owner_of(pod: Object) -> Object | None:
     for owner in pod["metadata"].get("ownerReferences") or []:
         if owner.get("controller") and owner["kind"] == "Job":
             return owner
@@ -429,7 +428,7 @@ def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-async def _ignore_missing(call: t.Awaitable[Object]) -> t.Optional[Object]:
+async def _ignore_missing(call: t.Awaitable[Object]) -> Object | None:
     """The answer, or None if the object is gone or has been replaced by another of its name."""
     try:
         return await call

@@ -1,9 +1,8 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The rules of batch/v1 Jobs, without any I/O: what a Job's pods mean for it.
 
-Everything here takes the Job and its pods as the API shows them and returns decisions; C(job_controller) carries them out.
+Everything here takes the Job and its pods as the API shows them and returns decisions; `job_controller` carries them out.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _UNLIMITED = 2**31 - 1
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ending:
-    """How a Job ends: C(type) is the condition that comes first (FailureTarget or SuccessCriteriaMet)."""
+    """How a Job ends: `type` is the condition that comes first (FailureTarget or SuccessCriteriaMet)."""
 
     type: str
     reason: str
@@ -36,7 +35,7 @@ class Ending:
         return "Failed" if self.type == "FailureTarget" else "Complete"
 
 
-def condition(job: Object, kind: str) -> t.Optional[Object]:
+def condition(job: Object, kind: str) -> Object | None:
     """The Job's condition of that type if it is True."""
     for row in (job.get("status") or {}).get("conditions") or []:
         if row["type"] == kind and row["status"] == "True":
@@ -44,7 +43,7 @@ def condition(job: Object, kind: str) -> t.Optional[Object]:
     return None
 
 
-def finished(job: Object) -> t.Optional[Object]:
+def finished(job: Object) -> Object | None:
     """The terminal condition of a finished Job, else None."""
     return condition(job, "Complete") or condition(job, "Failed")
 
@@ -100,7 +99,7 @@ def has_finalizer(pod: Object) -> bool:
 
 
 def parse_indexes(text: str) -> set[int]:
-    """C("1,3-5") as a set; ValueError on anything else."""
+    """`"1,3-5"` as a set; ValueError on anything else."""
     found: set[int] = set()
     for part in filter(None, (text or "").split(",")):
         first, _dash, last = part.partition("-")
@@ -109,7 +108,7 @@ def parse_indexes(text: str) -> set[int]:
 
 
 def format_indexes(indexes: Iterable[int]) -> str:
-    """The shortest form, as the API writes it: C("0,2-4"); two neighbours are written C("3,4")."""
+    """The shortest form, as the API writes it: `"0,2-4"`; two neighbours are written `"3,4"`."""
     parts: list[str] = []
     run: list[int] = []
     for index in [*sorted(indexes), None]:
@@ -166,7 +165,7 @@ def _full_name(pod: Object) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Indexes:
-    """What is known of an Indexed Job's indexes. C(failures): failures so far by index (with backoffLimitPerIndex)."""
+    """What is known of an Indexed Job's indexes. `failures`: failures so far by index (with backoffLimitPerIndex)."""
 
     succeeded: set[int]
     failed: set[int]
@@ -200,7 +199,7 @@ def _count_of(pod: Object, annotation: str) -> int:
 # -- how a Job ends
 
 
-def find_ending(job: Object, pods: Sequence[Object], failed_count: int, succeeded_count: int, now: datetime.datetime) -> t.Optional[Ending]:
+def find_ending(job: Object, pods: Sequence[Object], failed_count: int, succeeded_count: int, now: datetime.datetime) -> Ending | None:
     """The reason for the Job to end now, or None. The counts include pods that have just ended."""
     for kind in ("FailureTarget", "SuccessCriteriaMet"):
         decided = condition(job, kind)
@@ -215,7 +214,7 @@ def find_ending(job: Object, pods: Sequence[Object], failed_count: int, succeede
     )
 
 
-def _policy_failure(job: Object, pods: Sequence[Object]) -> t.Optional[Ending]:
+def _policy_failure(job: Object, pods: Sequence[Object]) -> Ending | None:
     if not job["spec"].get("podFailurePolicy"):
         return None
     for pod in pods:
@@ -226,7 +225,7 @@ def _policy_failure(job: Object, pods: Sequence[Object]) -> t.Optional[Ending]:
     return None
 
 
-def _success_policy(job: Object, pods: Sequence[Object]) -> t.Optional[Ending]:
+def _success_policy(job: Object, pods: Sequence[Object]) -> Ending | None:
     rules = (job["spec"].get("successPolicy") or {}).get("rules") or []
     if not rules or not is_indexed(job):
         return None
@@ -240,7 +239,7 @@ def _success_policy(job: Object, pods: Sequence[Object]) -> t.Optional[Ending]:
     return None
 
 
-def _backoff_exceeded(job: Object, pods: Sequence[Object], failed_count: int) -> t.Optional[Ending]:
+def _backoff_exceeded(job: Object, pods: Sequence[Object], failed_count: int) -> Ending | None:
     spec = job["spec"]
     default = _UNLIMITED if spec.get("backoffLimitPerIndex") is not None else 6
     limit = spec.get("backoffLimit", default)
@@ -254,14 +253,14 @@ def _backoff_exceeded(job: Object, pods: Sequence[Object], failed_count: int) ->
     return None
 
 
-def _deadline_exceeded(job: Object, now: datetime.datetime) -> t.Optional[Ending]:
+def _deadline_exceeded(job: Object, now: datetime.datetime) -> Ending | None:
     left = deadline_left(job, now)
     if left is None or left > 0:
         return None
     return Ending("FailureTarget", "DeadlineExceeded", "Job was active longer than specified deadline")
 
 
-def deadline_left(job: Object, now: datetime.datetime) -> t.Optional[float]:
+def deadline_left(job: Object, now: datetime.datetime) -> float | None:
     """Seconds until activeDeadlineSeconds are over; None without a deadline or while suspended."""
     limit, started = job["spec"].get("activeDeadlineSeconds"), (job.get("status") or {}).get("startTime")
     if limit is None or not started or job["spec"].get("suspend"):
@@ -269,7 +268,7 @@ def deadline_left(job: Object, now: datetime.datetime) -> t.Optional[float]:
     return limit - (now - parse_time(started)).total_seconds()
 
 
-def _indexed_ending(job: Object, pods: Sequence[Object]) -> t.Optional[Ending]:
+def _indexed_ending(job: Object, pods: Sequence[Object]) -> Ending | None:
     indexes, completions = survey_indexes(job, pods), job["spec"].get("completions") or 0
     most = job["spec"].get("maxFailedIndexes")
     if most is not None and len(indexes.failed) > most:
@@ -281,7 +280,7 @@ def _indexed_ending(job: Object, pods: Sequence[Object]) -> t.Optional[Ending]:
     return None
 
 
-def _counted_ending(job: Object, pods: Sequence[Object], succeeded_count: int) -> t.Optional[Ending]:
+def _counted_ending(job: Object, pods: Sequence[Object], succeeded_count: int) -> Ending | None:
     completions = job["spec"].get("completions")
     if completions is None:  # a work queue: one success and nobody left
         return _completed() if succeeded_count and not any(is_active(pod) for pod in pods) else None
@@ -297,23 +296,23 @@ def _completed() -> Ending:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Wanted:
-    """A pod to create now. C(index) is None in a NonIndexed Job; C(failures) of that index so far, None unless counted by index."""
+    """A pod to create now. `index` is None in a NonIndexed Job; `failures` of that index so far, None unless counted by index."""
 
-    index: t.Optional[int]
-    failures: t.Optional[int] = None
+    index: int | None
+    failures: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Staffing:
-    """Pods to create and to delete so that the Job runs as many as it asks for; C(wait_s) until a back-off ends, None without one."""
+    """Pods to create and to delete so that the Job runs as many as it asks for; `wait_s` until a back-off ends, None without one."""
 
     create: list[Wanted]
     delete: list[Object]
-    wait_s: t.Optional[float] = None
+    wait_s: float | None = None
 
 
 def staff(job: Object, pods: Sequence[Object], succeeded_count: int, backoff_left_s: t.Callable[[int], float]) -> Staffing:
-    """C(backoff_left_s(failures)) tells how long to wait after that many failures in a row (0: not at all).
+    """`backoff_left_s(failures)` tells how long to wait after that many failures in a row (0: not at all).
 
     A caller passes the whole Job's failures through it: with backoffLimitPerIndex they are counted by index.
     """

@@ -1,7 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
-"""Container logs as a kubelet keeps and serves them: C(GET /containerLogs/NAMESPACE/POD/CONTAINER)."""
+"""Container logs as a kubelet keeps and serves them: `GET /containerLogs/NAMESPACE/POD/CONTAINER`."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ class Line(t.NamedTuple):
 
 
 class ContainerLog:
-    """The log of one run of a container. C(max_bytes): size at which the file is rotated away."""
+    """The log of one run of a container. `max_bytes`: size at which the file is rotated away."""
 
     def __init__(self, max_bytes: int, unavailable: str = "") -> None:
         self.unavailable = unavailable
@@ -47,7 +46,7 @@ class ContainerLog:
         self._waiters: list[asyncio.Future[None]] = []
 
     def append(self, at_s: float, text: str) -> None:
-        """Adds a line stamped C(at_s) seconds after the container's start."""
+        """Adds a line stamped `at_s` seconds after the container's start."""
         size = _LINE_OVERHEAD + len(text.encode("utf-8", errors="replace"))
         if self._bytes + size > self._max_bytes and self._file:
             self._first += len(self._file)
@@ -57,7 +56,7 @@ class ContainerLog:
         self._wake()
 
     def close(self, broken: bool = False) -> None:
-        """No more lines will come. C(broken): readers lose their connection, as when the node dies."""
+        """No more lines will come. `broken`: readers lose their connection, as when the node dies."""
         self.closed, self.broken = True, broken
         self._wake()
 
@@ -104,14 +103,14 @@ Finder: t.TypeAlias = Callable[[str, str, str, bool], "ContainerLog | LogProblem
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LogOptions:
-    """The query of a log request. C(since_ns): nanoseconds since the epoch."""
+    """The query of a log request. `since_ns`: nanoseconds since the epoch."""
 
     follow: bool = False
     previous: bool = False
     timestamps: bool = False
-    tail_lines: t.Optional[int] = None
-    limit_bytes: t.Optional[int] = None
-    since_ns: t.Optional[int] = None
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+    since_ns: int | None = None
 
     @classmethod
     def parse(cls, query: t.Mapping[str, str]) -> LogOptions:
@@ -120,7 +119,7 @@ class LogOptions:
         def flag(name: str) -> bool:
             return query.get(name, "").lower() in ("true", "1")
 
-        def number(name: str, least: int) -> t.Optional[int]:
+        def number(name: str, least: int) -> int | None:
             if not query.get(name):
                 return None
             value = int(query[name])
@@ -128,7 +127,7 @@ class LogOptions:
                 raise ValueError(f"{name} must be at least {least}")
             return value
 
-        since_ns: t.Optional[int] = None
+        since_ns: int | None = None
         seconds = number("sinceSeconds", 1)
         if seconds is not None:
             since_ns = time.time_ns() - seconds * 10**9
@@ -138,13 +137,13 @@ class LogOptions:
 
 
 class LogServer:
-    """One listener for all nodes. Without C(tls) it speaks plain http."""
+    """One listener for all nodes. Without `tls` it speaks plain http."""
 
-    def __init__(self, find: Finder, host: str = "127.0.0.1", tls: t.Optional[ssl.SSLContext] = None) -> None:
+    def __init__(self, find: Finder, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
         self._find = find
         self._host = host
         self._tls = tls
-        self._runner: t.Optional[web.AppRunner] = None
+        self._runner: web.AppRunner | None = None
         self.port = 0
 
     async def start(self) -> None:

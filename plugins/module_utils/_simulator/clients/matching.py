@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Quantities and selectors, as the API defines them."""
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SUFFIXES: dict[str, int | decimal.Decimal] = {
 
 @functools.lru_cache(maxsize=4096)
 def milli(quantity: str | int | float) -> int:
-    """A quantity in thousandths, rounded up as the API does: C("100m") is 100, C("2Gi") is 2147483648000. ValueError if it is none."""
+    """A quantity in thousandths, rounded up as the API does: `"100m"` is 100, `"2Gi"` is 2147483648000. ValueError if it is none."""
     text = str(quantity)
     number = text.rstrip("munkMGTPEi")
     if text[len(number) :] not in _SUFFIXES:
@@ -33,7 +32,7 @@ def milli(quantity: str | int | float) -> int:
 
 
 def add_resources(total: dict[str, int], more: t.Mapping[str, int], sign: int = 1) -> None:
-    """Adds (or with C(sign=-1) takes away) resources in place."""
+    """Adds (or with `sign=-1` takes away) resources in place."""
     for name, value in more.items():
         total[name] = total.get(name, 0) + sign * value
 
@@ -65,7 +64,7 @@ def _container_requests(container: Object) -> dict[str, int]:
     return {name: milli(value) for name, value in merged.items()}
 
 
-def matches_labels(selector: t.Optional[Object], labels: t.Mapping[str, str]) -> bool:
+def matches_labels(selector: Object | None, labels: t.Mapping[str, str]) -> bool:
     """A LabelSelector on labels. None matches nothing, {} everything."""
     if selector is None:
         return False

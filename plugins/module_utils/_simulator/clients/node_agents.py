@@ -1,10 +1,9 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The node agents: one process that acts as the kubelet of every node of a simulated cluster.
 
-It registers the nodes of a workload model, renews their leases, runs the pods bound to them (C(pod_worker)), serves their logs
-(C(kubelet_logs)) and carries out what the model plans for the nodes. It uses the API as a kubelet does, so it can be attached to
+It registers the nodes of a workload model, renews their leases, runs the pods bound to them (`pod_worker`), serves their logs
+(`kubelet_logs`) and carries out what the model plans for the nodes. It uses the API as a kubelet does, so it can be attached to
 the simulator or to a genuine control plane.
 """
 
@@ -19,7 +18,7 @@ import ssl
 import typing as t
 
 from ..._common.errors import ClusterError
-from ..workloads.base import NodeChange, Peers, PodView, Rejection, WorkloadModel
+from ..hardware.seam import NodeChange, Peers, PodView, Rejection, WorkloadModel
 from .api import Api, ApiError, Object, now_micro, now_rfc3339, resource_path
 from .events import EventRecorder
 from .informer import Informer, cancel, gather_bounded, key_of
@@ -67,9 +66,9 @@ class _Agent:
 
 
 class NodeAgents:
-    """Kubelets of all nodes of C(model). C(pods) and C(services) are informers; the pods may include pods of other nodes.
+    """Kubelets of all nodes of `model`. `pods` and `services` are informers; the pods may include pods of other nodes.
 
-    C(tls) makes the log server speak https, as a genuine API server wants it. C(lease_interval_s) is derived from the number of nodes and
+    `tls` makes the log server speak https, as a genuine API server wants it. `lease_interval_s` is derived from the number of nodes and
     the time scale when it is not given: a renewal every ten seconds of the simulated cluster, within bounds that the machine can bear.
     """
 
@@ -81,8 +80,8 @@ class NodeAgents:
         services: Informer,
         *,
         host: str = "127.0.0.1",
-        tls: t.Optional[ssl.SSLContext] = None,
-        lease_interval_s: t.Optional[float] = None,
+        tls: ssl.SSLContext | None = None,
+        lease_interval_s: float | None = None,
     ) -> None:
         self.api = api
         self.model = model
@@ -285,7 +284,7 @@ class NodeAgents:
 
     # -- pods
 
-    def _pod_changed(self, kind: str, pod: Object, _old: t.Optional[Object]) -> None:
+    def _pod_changed(self, kind: str, pod: Object, _old: Object | None) -> None:
         agent = self._agents.get(pod["spec"].get("nodeName", ""))
         if agent is None:
             return
@@ -339,7 +338,7 @@ class NodeAgents:
 
     # -- asked by pod workers
 
-    def admit(self, pod: Object, view: PodView) -> t.Optional[Rejection]:
+    def admit(self, pod: Object, view: PodView) -> Rejection | None:
         """The kubelet's own check of resources, then the model's."""
         agent = self._agents[view.node]
         for name, need in pod_requests(pod).items():
@@ -392,13 +391,13 @@ class NodeAgents:
     def peers_of(self, worker: PodWorker) -> Peers:
         """The cluster's DNS, as seen from a pod."""
 
-        def find(name: str) -> t.Optional[PodView]:
+        def find(name: str) -> PodView | None:
             found = self._resolve(name, worker)
             return found.view if found is not None and found.is_running() else None
 
         return find
 
-    def _resolve(self, name: str, asking: PodWorker) -> t.Optional[PodWorker]:
+    def _resolve(self, name: str, asking: PodWorker) -> PodWorker | None:
         namespace = asking.pod["metadata"]["namespace"]
         own = asking.pod["spec"].get("hostname") or asking.pod["metadata"]["name"]
         if name in (own, "localhost", "127.0.0.1"):
@@ -416,14 +415,14 @@ class NodeAgents:
                     return found
         return None
 
-    def _by_service(self, service: str, namespace: str) -> t.Optional[PodWorker]:
+    def _by_service(self, service: str, namespace: str) -> PodWorker | None:
         selector = self._selector(service, namespace)
         if not selector:
             return None
         workers = (worker for worker in self._workers.values() if worker.pod["metadata"]["namespace"] == namespace)
         return next((worker for worker in workers if worker.is_running() and _selected(selector, worker)), None)
 
-    def _by_subdomain(self, host: str, subdomain: str, namespace: str) -> t.Optional[PodWorker]:
+    def _by_subdomain(self, host: str, subdomain: str, namespace: str) -> PodWorker | None:
         selector = self._selector(subdomain, namespace)
         for worker in reversed(self._by_host.get((namespace, host), [])):
             if worker.is_running() and worker.pod["spec"].get("subdomain") == subdomain and selector and _selected(selector, worker):

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What kube-controller-manager does about nodes: unreachable nodes, taints by condition, eviction by taint, pods without a node."""
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class SilenceWatch:
     """Tells which nodes have stopped renewing their leases, also on a machine that is short of CPU time.
 
     All kubelets are one process here, so a starved machine delays every renewal at once, which is no node's doing. Two rules keep that
-    apart from a silent node: only time in which this process was awake counts (C(tick)), and a node is silent when it has missed several
+    apart from a silent node: only time in which this process was awake counts (`tick`), and a node is silent when it has missed several
     rounds of renewals at the pace at which the other nodes' renewals really come.
     """
 
@@ -48,11 +47,11 @@ class SilenceWatch:
         self._leases: dict[str, _LeaseSeen] = {}
 
     def tick(self, passed_s: float) -> None:
-        """C(passed_s) of the wall clock have passed. A tick that comes late was spent waiting for the CPU."""
+        """`passed_s` of the wall clock have passed. A tick that comes late was spent waiting for the CPU."""
         self._awake_s += min(passed_s, _LONGEST_TICK_S)
 
     def renewed(self, node: str, renew_time: str, duration_s: float) -> None:
-        """A lease as it is now. It counts as a renewal when C(renew_time) is another one."""
+        """A lease as it is now. It counts as a renewal when `renew_time` is another one."""
         known = self._leases.get(node)
         if known is None:
             self._leases[node] = _LeaseSeen(renew_time, self._awake_s, duration_s, 0.0)
@@ -78,7 +77,7 @@ class _LeaseSeen(t.NamedTuple):
 
 
 class NodeLifecycle:
-    """Run with C(await start()). Times are divided by C(time_scale), within bounds that leave a watcher time to see them."""
+    """Run with `await start()`. Times are divided by `time_scale`, within bounds that leave a watcher time to see them."""
 
     def __init__(self, api: Api, nodes: Informer, pods: Informer, leases: Informer, time_scale: float = 1.0) -> None:
         self._api = api
@@ -91,7 +90,7 @@ class NodeLifecycle:
         self._tainted: dict[str, float] = {}  # node -> since when it has a NoExecute taint of ours
         self._missing: dict[tuple[str, str], float] = {}
         self._evicted: set[str] = set()
-        self._task: t.Optional[asyncio.Task[None]] = None
+        self._task: asyncio.Task[None] | None = None
         nodes.on_change(self._node_changed)
         leases.on_change(self._lease_changed)
 
@@ -106,14 +105,14 @@ class NodeLifecycle:
         await self._queue.stop()
         await self._events.stop()
 
-    def _node_changed(self, kind: str, node: Object, _old: t.Optional[Object]) -> None:
+    def _node_changed(self, kind: str, node: Object, _old: Object | None) -> None:
         name = node["metadata"]["name"]
         if kind == "DELETED":
             self._tainted.pop(name, None)
         else:
             self._queue.add(name)
 
-    def _lease_changed(self, kind: str, lease: Object, _old: t.Optional[Object]) -> None:
+    def _lease_changed(self, kind: str, lease: Object, _old: Object | None) -> None:
         name, spec = lease["metadata"]["name"], lease.get("spec") or {}
         if kind == "DELETED":
             self._silence.forget(name)
@@ -255,7 +254,7 @@ def wanted_taints(node: Object) -> list[tuple[str, str]]:
     return found
 
 
-def _ready(node: t.Optional[Object]) -> str:
+def _ready(node: Object | None) -> str:
     """Status of the Ready condition; "" without one: no kubelet has ever spoken for the node."""
     for row in ((node or {}).get("status") or {}).get("conditions") or []:
         if row["type"] == "Ready":

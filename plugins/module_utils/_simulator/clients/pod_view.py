@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What a container gets from its Pod: environment and mounted files, with all references resolved."""
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 import time
 import typing as t
 
-from ..workloads.base import ContainerView, PodView
+from ..hardware.seam import ContainerView, PodView
 from .api import Api, ApiError, Object, resource_path
 from .job_rules import index_of
 
@@ -21,7 +20,7 @@ _RESOURCE = {"ConfigMap": "configmaps", "Secret": "secrets"}
 
 
 class Unresolved(Exception):
-    """A reference leads nowhere. C(volume): the volume that needs it, "" for an environment variable."""
+    """A reference leads nowhere. `volume`: the volume that needs it, "" for an environment variable."""
 
     def __init__(self, message: str, volume: str = "") -> None:
         super().__init__(message)
@@ -34,9 +33,9 @@ class References:
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        self._reads: dict[tuple[str, str, str], tuple[float, asyncio.Future[t.Optional[dict[str, str]]]]] = {}
+        self._reads: dict[tuple[str, str, str], tuple[float, asyncio.Future[dict[str, str] | None]]] = {}
 
-    async def data(self, kind: str, namespace: str, name: str) -> t.Optional[dict[str, str]]:
+    async def data(self, kind: str, namespace: str, name: str) -> dict[str, str] | None:
         """The object's data as text, or None if there is no such object."""
         key = (kind, namespace, name)
         known = self._reads.get(key)
@@ -50,7 +49,7 @@ class References:
         for key in [key for key, (until, _read) in self._reads.items() if until < now]:
             del self._reads[key]
 
-    async def _read(self, kind: str, namespace: str, name: str) -> t.Optional[dict[str, str]]:
+    async def _read(self, kind: str, namespace: str, name: str) -> dict[str, str] | None:
         try:
             item = await self._api.get(resource_path(_RESOURCE[kind], namespace, name))
         except ApiError as exc:
@@ -70,7 +69,7 @@ def plain_view(pod: Object, pod_ip: str) -> PodView:
 
 
 async def full_view(pod: Object, pod_ip: str, host_ip: str, references: References, services: t.Mapping[str, str]) -> PodView:
-    """The pod with everything resolved. C(services): the service variables of its namespace. Raises Unresolved."""
+    """The pod with everything resolved. `services`: the service variables of its namespace. Raises Unresolved."""
     facts = _facts(pod, pod_ip, host_ip)
     volumes = {volume["name"]: await _volume_files(volume, pod, facts, references) for volume in pod["spec"].get("volumes") or []}
     containers = []
@@ -123,7 +122,7 @@ def _container(spec: Object, env: dict[str, str], files: dict[str, str], init: b
 
 
 def expand(text: str, env: t.Mapping[str, str]) -> str:
-    """C($(NAME)) by its value; an unknown name stays as it is, C($$) is a literal dollar."""
+    """`$(NAME)` by its value; an unknown name stays as it is, `$$` is a literal dollar."""
 
     def value(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -154,7 +153,7 @@ async def _environment(spec: Object, pod: Object, facts: t.Mapping[str, str], re
 
 async def _variable(
     row: Object, spec: Object, pod: Object, facts: t.Mapping[str, str], references: References, env: t.Mapping[str, str]
-) -> t.Optional[str]:
+) -> str | None:
     source = row.get("valueFrom")
     if not source:
         return expand(row.get("value") or "", env)
@@ -191,7 +190,7 @@ def _facts(pod: Object, pod_ip: str, host_ip: str) -> dict[str, str]:
 
 
 def field_value(path: str, pod: Object, facts: t.Mapping[str, str]) -> str:
-    """A downward API field: one of C(facts), C(metadata.labels['key']), C(metadata.annotations['key']) or all of them."""
+    """A downward API field: one of `facts`, `metadata.labels['key']`, `metadata.annotations['key']` or all of them."""
     match = re.fullmatch(r"metadata\.(labels|annotations)(?:\['(.+)'\])?", path)
     if match is None:
         return facts.get(path, "")

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """One pod on its node: the part of a kubelet that starts containers, watches them end and keeps the pod's status."""
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import uuid
 from collections.abc import Coroutine, Iterator
 
 from ..._common.errors import ClusterError
-from ..workloads.base import LogPolicy, Outcome, PodView, StartProblem
+from ..hardware.seam import LogPolicy, Outcome, PodView, StartProblem
 from .api import ApiError, Object, now_rfc3339, resource_path
 from .job_rules import is_terminal
 from .kubelet_logs import ContainerLog, LogProblem
@@ -44,7 +43,7 @@ _IMAGE_NAME = re.compile(
 
 @dataclasses.dataclass(slots=True)
 class Container:
-    """A container's state, kept over its restarts. C(state) and C(last_state) are as in the API."""
+    """A container's state, kept over its restarts. `state` and `last_state` are as in the API."""
 
     spec: Object
     init: bool
@@ -52,8 +51,8 @@ class Container:
     last_state: Object = dataclasses.field(default_factory=dict)
     restarts: int = 0
     container_id: str = ""
-    log: t.Optional[ContainerLog] = None
-    previous_log: t.Optional[ContainerLog] = None
+    log: ContainerLog | None = None
+    previous_log: ContainerLog | None = None
 
     @property
     def name(self) -> str:
@@ -68,7 +67,7 @@ class Container:
         return "running" in self.state
 
     @property
-    def exit_code(self) -> t.Optional[int]:
+    def exit_code(self) -> int | None:
         """Of the run that ended last and is not being restarted; None while it may still run."""
         ended = self.state.get("terminated")
         return ended["exitCode"] if ended else None
@@ -92,7 +91,7 @@ class Container:
         return row
 
 
-def image_name_problem(image: str) -> t.Optional[StartProblem]:
+def image_name_problem(image: str) -> StartProblem | None:
     """What the kubelet says of an image that no runtime can look up; the API server takes any text."""
     if _IMAGE_NAME.fullmatch(image):
         return None
@@ -101,7 +100,7 @@ def image_name_problem(image: str) -> t.Optional[StartProblem]:
 
 
 class PodWorker:
-    """Runs one pod from admission to its end. C(view) is set, and C(is_running()) true, while peers can reach it."""
+    """Runs one pod from admission to its end. `view` is set, and `is_running()` true, while peers can reach it."""
 
     def __init__(self, agents: NodeAgents, pod: Object, pod_ip: str) -> None:
         waiting = {"waiting": {"reason": "PodInitializing" if pod["spec"].get("initContainers") else "ContainerCreating"}}
@@ -109,21 +108,21 @@ class PodWorker:
         self.pod = pod
         self.node: str = pod["spec"]["nodeName"]
         self.pod_ip = agents.host if pod["spec"].get("hostNetwork") else pod_ip
-        self.view: t.Optional[PodView] = None
+        self.view: PodView | None = None
         self.containers = [Container(spec, init, dict(waiting)) for spec, init in container_specs(pod)]
         self.over = False
         self._scale = agents.model.time_scale
         self._stopping = False
         self._closing = False
         self._sidecars: list[asyncio.Task[None]] = []
-        self._failure: t.Optional[tuple[str, str]] = None  # status.reason and message of a pod the kubelet fails
+        self._failure: tuple[str, str] | None = None  # status.reason and message of a pod the kubelet fails
         self._evicted = False
         self._children: set[asyncio.Task[t.Any]] = set()
         self._start_time = now_rfc3339()
         self._written: dict[str, Object] = {}  # conditions by type
         self._dirty = False
-        self._writer: t.Optional[asyncio.Task[None]] = None
-        self._task: t.Optional[asyncio.Task[None]] = None
+        self._writer: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     # -- asked by the node agents
 
@@ -201,7 +200,7 @@ class PodWorker:
 
     async def _run_containers(self) -> None:
         self._touch()
-        deadline: t.Optional[asyncio.TimerHandle] = None
+        deadline: asyncio.TimerHandle | None = None
         limit = self.pod["spec"].get("activeDeadlineSeconds")
         if limit:
             words = "Pod was active on the node longer than the specified deadline"
@@ -270,7 +269,7 @@ class PodWorker:
     # -- starting a container
 
     async def _resolve(self) -> None:
-        """Builds C(view); waits as long as volumes or variables refer to objects that do not exist."""
+        """Builds `view`; waits as long as volumes or variables refer to objects that do not exist."""
         told = ""
         while not self._halted():
             try:
@@ -520,7 +519,7 @@ class PodWorker:
 
     # -- status
 
-    def _event(self, kind: str, reason: str, message: str, container: t.Optional[Container] = None) -> None:
+    def _event(self, kind: str, reason: str, message: str, container: Container | None = None) -> None:
         field = f"spec.{'initContainers' if container.init else 'containers'}{{{container.name}}}" if container else ""
         self.agents.events.record(self.pod, kind, reason, message, host=self.node, field_path=field)
 

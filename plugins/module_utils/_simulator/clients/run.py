@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Starting the clients of a simulated cluster together."""
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ import ssl
 import typing as t
 from collections.abc import Awaitable
 
-from ..workloads.base import WorkloadModel
+from ..hardware.seam import WorkloadModel
 from .api import Api, resource_path
 from .informer import Informer
 from .job_controller import JobController
@@ -25,7 +24,7 @@ class _Client(t.Protocol):
 
 
 class Clients:
-    """The running clients. C(await stop()) ends them and leaves the cluster's objects as they are."""
+    """The running clients. `await stop()` ends them and leaves the cluster's objects as they are."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -49,13 +48,13 @@ async def run_clients(
     scheduler: bool = True,
     job_controller: bool = True,
     node_lifecycle: bool = True,
-    log_tls: t.Optional[ssl.SSLContext] = None,
-    lease_interval_s: t.Optional[float] = None,
+    log_tls: ssl.SSLContext | None = None,
+    lease_interval_s: float | None = None,
 ) -> Clients:
-    """Starts the node agents of C(model) and, unless the control plane has its own, the controllers.
+    """Starts the node agents of `model` and, unless the control plane has its own, the controllers.
 
-    Returns when all nodes are registered. Everything runs in the current event loop until C(stop()).
-    C(log_tls): server side TLS of the log server, for a genuine API server. Raises InputError for a broken kubeconfig, ClusterError or
+    Returns when all nodes are registered. Everything runs in the current event loop until `stop()`.
+    `log_tls`: server side TLS of the log server, for a genuine API server. Raises InputError for a broken kubeconfig, ClusterError or
     ApiError when the API server refuses the nodes.
     """
     api = Api.from_kubeconfig(kubeconfig)

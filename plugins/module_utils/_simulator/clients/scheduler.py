@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """The scheduler: binds pods to nodes by the filters of kube-scheduler, first fit by node name, without scoring or preemption.
 
 Filters: unschedulable nodes, taints, node selector and required node affinity (with matchFields), host ports, resources, required
@@ -82,7 +81,7 @@ class PodInfo:
         self.ports = host_ports(pod)
         self.selector: dict[str, str] = spec.get("nodeSelector") or {}
         node_affinity = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution")
-        self.node_terms: t.Optional[list[Object]] = (node_affinity or {}).get("nodeSelectorTerms")
+        self.node_terms: list[Object] | None = (node_affinity or {}).get("nodeSelectorTerms")
         self.tolerations: list[Object] = spec.get("tolerations") or []
         self.affinity_terms = _required(affinity, "podAffinity")
         self.anti_affinity_terms = _required(affinity, "podAntiAffinity")
@@ -91,7 +90,7 @@ class PodInfo:
         # Pods that ask the same of a node share one list of candidates.
         self.signature = json.dumps([self.selector, self.node_terms, self.tolerations, self.needs, sorted(self.ports)], sort_keys=True)
 
-    def named_nodes(self) -> t.Optional[set[str]]:
+    def named_nodes(self) -> set[str] | None:
         """The only nodes its affinity names by matchFields, or None if some term names none."""
         names: set[str] = set()
         for term in self.node_terms or [{}]:
@@ -116,7 +115,7 @@ class PodInfo:
 
 
 class _Candidates:
-    """Nodes that pass a pod's static filters, in name order. No node before C(position) had room when last looked at."""
+    """Nodes that pass a pod's static filters, in name order. No node before `position` had room when last looked at."""
 
     def __init__(self, nodes: list[NodeInfo], nodes_version: int) -> None:
         self.nodes = nodes
@@ -126,7 +125,7 @@ class _Candidates:
 
 
 class Scheduler:
-    """Run with C(await start()); everything after happens on changes of pods and nodes."""
+    """Run with `await start()`; everything after happens on changes of pods and nodes."""
 
     def __init__(self, api: Api, pods: Informer, nodes: Informer) -> None:
         self._api = api
@@ -143,7 +142,7 @@ class Scheduler:
         self._wake = asyncio.Event()
         self._gate = asyncio.Semaphore(32)
         self._writes: set[asyncio.Task[None]] = set()
-        self._task: t.Optional[asyncio.Task[None]] = None
+        self._task: asyncio.Task[None] | None = None
         nodes.on_change(self._node_changed)
         pods.on_change(self._pod_changed)
 
@@ -158,7 +157,7 @@ class Scheduler:
 
     # -- what happens in the cluster
 
-    def _node_changed(self, kind: str, node: Object, old: t.Optional[Object]) -> None:
+    def _node_changed(self, kind: str, node: Object, old: Object | None) -> None:
         name = node["metadata"]["name"]
         if kind == "DELETED":
             self._nodes.pop(name, None)
@@ -175,7 +174,7 @@ class Scheduler:
         self._nodes_version += 1
         self._retry_unschedulable()
 
-    def _pod_changed(self, kind: str, pod: Object, old: t.Optional[Object]) -> None:
+    def _pod_changed(self, kind: str, pod: Object, old: Object | None) -> None:
         uid = pod["metadata"]["uid"]
         node = pod["spec"].get("nodeName", "")
         over = kind == "DELETED" or pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
@@ -258,7 +257,7 @@ class Scheduler:
             await asyncio.sleep(_RETRY_PAUSE_S if failed else 0)
 
     def _schedule(self, info: PodInfo, refused: dict[str, tuple[int, str]]) -> bool:
-        """Binds the pod or records why not. C(refused) remembers answers for pods of the same needs within one batch."""
+        """Binds the pod or records why not. `refused` remembers answers for pods of the same needs within one batch."""
         known = refused.get(info.signature)
         if known is not None and known[0] == self._freed_version and not info.relational:
             self._refuse(info, known[1])
@@ -273,7 +272,7 @@ class Scheduler:
         self._spawn(self._bind(info, node.name))
         return True
 
-    def _find_node(self, info: PodInfo) -> t.Optional[NodeInfo]:
+    def _find_node(self, info: PodInfo) -> NodeInfo | None:
         candidates = self._candidates_of(info)
         start = candidates.position
         if info.relational or candidates.freed_version != self._freed_version:
@@ -451,7 +450,7 @@ def _scheduling_part(node: Object) -> tuple[t.Any, ...]:
 
 
 def _term_matches(owner: PodInfo, term: Object, other: PodInfo) -> bool:
-    """Whether the affinity term of C(owner) selects the pod C(other)."""
+    """Whether the affinity term of `owner` selects the pod `other`."""
     namespaces = term.get("namespaces") or []
     anywhere = term.get("namespaceSelector") == {}
     if not anywhere and other.namespace not in (namespaces or [owner.namespace]):
@@ -467,6 +466,6 @@ def _term_matches(owner: PodInfo, term: Object, other: PodInfo) -> bool:
     return matches_labels(term.get("labelSelector"), other.labels) and all(matches_expression(rule, other.labels) for rule in keys)
 
 
-def _same_domain(term: Object, node: NodeInfo, other: t.Optional[NodeInfo]) -> bool:
+def _same_domain(term: Object, node: NodeInfo, other: NodeInfo | None) -> bool:
     key = term["topologyKey"]
     return other is not None and key in node.labels and node.labels[key] == other.labels.get(key)

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What a simulated program can see of the world: its pod, its peers, the hardware below."""
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ import re
 import typing as t
 from functools import cached_property
 
-from ..faults import Abort
-from ..hardware import Hardware, Node
+from ..hardware.faults import Abort
+from ..hardware.model import Hardware, Node
+from ..hardware.seam import ContainerView, Peers, PodView
 from . import shell
-from .base import ContainerView, Peers, PodView
 
 GPU_RESOURCE = "nvidia.com/gpu"
 TERMINATION_LOG = "/dev/termination-log"
@@ -43,13 +42,13 @@ class Context:
         return self.hardware.definition.time_scale
 
     @property
-    def index(self) -> t.Optional[int]:
+    def index(self) -> int | None:
         """The completion index inside an Indexed Job, None outside."""
         value = self.container.env.get("JOB_COMPLETION_INDEX", "")
         return int(value) if value.isdigit() else self.pod.job_completion_index
 
     @property
-    def node(self) -> t.Optional[Node]:
+    def node(self) -> Node | None:
         """The GPU node below, None on a node without GPUs."""
         return self.hardware.nodes.get(self.pod.node)
 
@@ -124,6 +123,6 @@ def serves_ssh(pod: PodView) -> bool:
     return any("sshd" in shell.script_text(item) for item in pod.containers if not item.init)
 
 
-def abort_of(nodes: t.Iterable[Node]) -> t.Optional[Abort]:
+def abort_of(nodes: t.Iterable[Node]) -> Abort | None:
     """The first fault that ends a run on these nodes early."""
     return next((abort for node in nodes for fault in node.faults if (abort := fault.abort()) is not None), None)

@@ -1,9 +1,8 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
-"""C(dcgmi diag … --json) as DCGM 4.x prints it: every test of the level passes, except where a planted fault says otherwise.
+"""`dcgmi diag … --json` as DCGM 4.x prints it: every test of the level passes, except where a planted fault says otherwise.
 
-A node that corrupts data fails C(memory), a slow node C(targeted_power), both on GPU 5 or the last one. Without C(--json)
+A node that corrupts data fails `memory`, a slow node `targeted_power`, both on GPU 5 or the last one. Without `--json`
 nothing is simulated.
 """
 
@@ -13,9 +12,9 @@ import json
 import typing as t
 from collections.abc import Iterator, Sequence
 
-from ..hardware import Node
+from ..hardware.model import Node
+from ..hardware.seam import LogLine, Outcome
 from . import shell
-from .base import LogLine, Outcome
 from .context import Context, gpus_of
 
 _VERSION = "4.5.2"
@@ -45,7 +44,7 @@ class _Failure(t.NamedTuple):
     exit_code: int
 
 
-def claim(context: Context) -> t.Optional[Outcome]:
+def claim(context: Context) -> Outcome | None:
     """The outcome of a container that runs dcgmi diag with JSON output; None for others."""
     _before, words = shell.find_command(context.text, lambda name: name == "dcgmi")
     if "diag" not in words or not {"-j", "--json"} & set(words):

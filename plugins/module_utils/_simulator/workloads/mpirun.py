@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Open MPI's launcher: its command line, its placement of ranks, and the banners it prints when something fails."""
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def _host_list(text: str) -> dict[str, int]:
 
 
 def parse_hostfile(text: str) -> dict[str, int]:
-    """Host -> slots of C(host slots=n), C(host:n) and C(host) lines."""
+    """Host -> slots of `host slots=n`, `host:n` and `host` lines."""
     hosts: dict[str, int] = {}
     for line in text.splitlines():
         words = line.split("#", 1)[0].split()

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What NCCL prints with NCCL_DEBUG: communicator, network choice, channel edges, failures.
 
 Lines are pairs (rank number, text). What is printed follows NCCL_DEBUG and NCCL_DEBUG_SUBSYS; large runs print what
@@ -301,7 +300,7 @@ def usable_hcas(settings: Mapping[str, str], names: Sequence[str]) -> tuple[str,
 
 
 def _matching(pattern: str, names: Sequence[str]) -> list[str]:
-    """NCCL's list syntax: prefixes; C(=) in front asks for exact names; C(^) in front excludes; C(:port) is ignored."""
+    """NCCL's list syntax: prefixes; `=` in front asks for exact names; `^` in front excludes; `:port` is ignored."""
     if not pattern:
         return list(names)
     exclude = pattern.startswith("^")

@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """nccl-tests as pods run them: one process with several GPUs, or mpirun over hosts that serve ssh."""
 
 from __future__ import annotations
@@ -8,21 +7,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
-import typing as t
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..faults import Abort
-from ..gpus import GpuProduct
-from ..hardware import Node, Path
+from ..hardware.faults import Abort
+from ..hardware.gpus import GpuProduct
+from ..hardware.model import Node, Path
+from ..hardware.seam import LogLine, Outcome, PodView
 from . import mpirun, nccl_info, nccl_tests, shell
-from .base import LogLine, Outcome, PodView
-from .context import (
-    Context,
-    abort_of,
-    gpus_of,
-    sees_rdma,
-    serves_ssh,
-)
+from .context import Context, abort_of, gpus_of, sees_rdma, serves_ssh
 
 _SSH_WAIT_S = 120
 _LOST_AFTER_S = 25
@@ -30,7 +22,7 @@ _PCI_8 = ("18", "29", "3a", "4b", "5c", "6d", "7e", "8f")
 _PCI_4 = ("0008:01:00", "0009:01:00", "0018:01:00", "0019:01:00")
 
 
-def claim(context: Context) -> t.Optional[Outcome]:
+def claim(context: Context) -> Outcome | None:
     """The outcome of a container that runs an nccl-tests program or serves ssh for one; None for others."""
     before, found = shell.find_command(context.text, nccl_tests.is_program)
     launcher = next((index for index, word in enumerate(before) if shell.basename(word) in mpirun.LAUNCHERS), None)
@@ -95,7 +87,7 @@ class _Member:
 class _Run:
     """One call of a program. The generators yield LogLines and leave the result in the outcome."""
 
-    def __init__(self, context: Context, outcome: Outcome, words: Sequence[str], limit_s: t.Optional[float]) -> None:
+    def __init__(self, context: Context, outcome: Outcome, words: Sequence[str], limit_s: float | None) -> None:
         self.context = context
         self.outcome = outcome
         self.words = words
@@ -113,7 +105,7 @@ class _Run:
         self.settings: dict[str, str] = {}
 
     def guarded(self, lines: Iterator[LogLine]) -> Iterator[LogLine]:
-        """Apply the outer C(timeout), and write the termination message at the end."""
+        """Apply the outer `timeout`, and write the termination message at the end."""
         for line in lines:
             if self.limit_s is not None and line.at_s > self.limit_s:
                 self.outcome.exit_code = 124
@@ -126,7 +118,7 @@ class _Run:
 
     # -- printing
 
-    def _say(self, texts: Iterable[str], stream: str = "stdout", rank: t.Optional[int] = None) -> Iterator[LogLine]:
+    def _say(self, texts: Iterable[str], stream: str = "stdout", rank: int | None = None) -> Iterator[LogLine]:
         for text in texts:
             tag = self.style.tag(rank, stream) if rank is not None and self.call.tag_output else ""
             yield LogLine(self.now, f"{tag}{text}", stream)
@@ -196,10 +188,10 @@ class _Run:
             self.now += self.context.poll_s()
             yield LogLine(self.now, None)
 
-    def _pod(self, host: str) -> t.Optional[PodView]:
+    def _pod(self, host: str) -> PodView | None:
         return self.context.pod if self.context.is_me(host) else self.context.peers(host)
 
-    def _unreachable(self, hosts: Sequence[str]) -> t.Optional[tuple[str, str]]:
+    def _unreachable(self, hosts: Sequence[str]) -> tuple[str, str] | None:
         """The first host that ssh cannot reach, and ssh's words."""
         for host in hosts:
             if self.context.is_me(host):
@@ -407,7 +399,7 @@ class _Run:
 
     # -- runs that end early
 
-    def _lost(self) -> t.Optional[_Member]:
+    def _lost(self) -> _Member | None:
         """A member whose pod no longer answers."""
         return next((item for item in self.members if not self.context.is_me(item.host) and self.context.peers(item.host) is None), None)
 
@@ -487,7 +479,7 @@ def pci_address(gpu: GpuProduct, device: int, gpus: int) -> str:
     return f"0000:{_PCI_8[device % 8]}:00"
 
 
-def _float(text: t.Optional[str]) -> t.Optional[float]:
+def _float(text: str | None) -> float | None:
     try:
         return float(text) if text else None
     except ValueError:

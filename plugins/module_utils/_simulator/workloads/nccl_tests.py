@@ -1,9 +1,8 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """What the nccl-tests programs print: options, headers, rows, footers and exit codes, for versions from 2.13.2.
 
-Not simulated: C(-I) columns, trace replay (C(-K)), C(-M), C(-z), several groups at once.
+Not simulated: `-I` columns, trace replay (`-K`), `-M`, `-z`, several groups at once.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import re
 import typing as t
 from collections.abc import Iterator, Sequence
 
-from ..definition import version_tuple
-from ..hardware import COLLECTIVES, Speed
+from ..hardware.definition import version_tuple
+from ..hardware.model import COLLECTIVES, Speed
 
 _PROGRAM = re.compile(rf"({'|'.join(sorted(COLLECTIVES, key=len, reverse=True))})_perf(_mpi)?$")
 _TYPE_BYTES = {
@@ -97,7 +96,7 @@ _LONG = {
 
 
 def parse_options(words: Sequence[str], version: tuple[int, ...]) -> Options:
-    """The options after the program's name. C(problem) is set for an option that the program would refuse."""
+    """The options after the program's name. `problem` is set for an option that the program would refuse."""
     options = Options(warmup=1 if version >= (2, 16, 9) else 5)
     queue = list(words)
     while queue and not options.problem:
@@ -193,7 +192,7 @@ class Row:
     op: str
     root: int
     times: tuple[float, float]
-    wrong: tuple[t.Optional[int], t.Optional[int]]
+    wrong: tuple[int | None, int | None]
     base: float  # bytes that algorithm bandwidth counts
     factor: float
     seconds: float
@@ -205,7 +204,7 @@ class Row:
 
 
 class Printer:
-    """Writes what a program of one version prints. C(program) is the base name of the binary."""
+    """Writes what a program of one version prints. `program` is the base name of the binary."""
 
     def __init__(self, program: str, options: Options, version: str, nccl: str, ranks: Sequence[Rank]) -> None:
         self.program = program
@@ -327,7 +326,7 @@ class Printer:
         return Row(size, count, type_name, op, root, times, seen, base, factor, seconds)
 
     def row_text(self, row: Row, stamp: str = "") -> str:
-        """A row as printed; C(stamp) is added with -S 1."""
+        """A row as printed; `stamp` is added with -S 1."""
         return f"{self.row_head(row)}{self._cells(row, 0)}{self._cells(row, 1)}{f'  {stamp}' if stamp else ''}"
 
     @staticmethod
@@ -347,8 +346,8 @@ class Printer:
 
     # -- after the table
 
-    def footer(self, rows: Sequence[Row], min_bandwidth: t.Optional[float]) -> tuple[list[str], int]:
-        """The footer and the exit code. C(min_bandwidth) is the value of NCCL_TESTS_MIN_BW."""
+    def footer(self, rows: Sequence[Row], min_bandwidth: float | None) -> tuple[list[str], int]:
+        """The footer and the exit code. `min_bandwidth` is the value of NCCL_TESTS_MIN_BW."""
         bad = sum(1 for row in rows for wrong in row.wrong if wrong) * max(1, len({rank.node for rank in self.ranks}))
         average = _average(rows)
         too_slow = min_bandwidth is not None and average < min_bandwidth

@@ -1,9 +1,8 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Plain shell scripts: echo, sleep, true, false, exit, joined by ; && and ||. Every other command succeeds at once.
 
-Bodies of if, for, while, case and functions are skipped, for their conditions cannot be known; C(while true) and C(tail -f) run for ever.
+Bodies of if, for, while, case and functions are skipped, for their conditions cannot be known; `while true` and `tail -f` run for ever.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ..hardware.seam import LogLine, Outcome
 from . import shell
-from .base import LogLine, Outcome
 from .context import Context
 
 _OPENING = ("if", "for", "while", "until", "case", "{")
@@ -79,7 +78,7 @@ def _lines(context: Context, outcome: Outcome) -> Iterator[LogLine]:
 
 
 def _plain(words: list[str]) -> tuple[str, list[str]]:
-    """Command and arguments without C(exec), C(command) and variable settings in front."""
+    """Command and arguments without `exec`, `command` and variable settings in front."""
     while words and (words[0] in ("exec", "command", "then", "do", "!") or ("=" in words[0] and words[0].split("=")[0].isidentifier())):
         words = words[1:]
     return (shell.basename(words[0]), words[1:]) if words else ("", [])

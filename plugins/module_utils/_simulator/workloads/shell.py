@@ -1,9 +1,8 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """Reading a container's command: enough shell to find the program that a script runs, and no more.
 
-Known: line continuations, assignments, arrays, C($NAME), C(${NAME}), C(${NAME:-default}), C($@) and C($1), files mounted into the
+Known: line continuations, assignments, arrays, `$NAME`, `${NAME}`, `${NAME:-default}`, `$@` and `$1`, files mounted into the
 container and called as scripts. Not known: functions, conditions, command substitution. A program is found by its name, wherever in the
 script it stands.
 """
@@ -14,7 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 
-from .base import ContainerView
+from ..hardware.seam import ContainerView
 
 _SHELLS = ("sh", "bash", "dash", "ash")
 # Words that may stand before a command, commands that only talk about files, and commands that run the text they are given.
@@ -50,7 +49,7 @@ def script_text(container: ContainerView) -> str:
 
 
 def _inner_script(words: Sequence[str], files: dict[str, str]) -> tuple[str, list[str]]:
-    """The script that C(sh -c TEXT args…) or C(sh FILE args…) or a mounted FILE runs, and its $0, $1 …"""
+    """The script that `sh -c TEXT args…` or `sh FILE args…` or a mounted FILE runs, and its $0, $1 …"""
     words = list(words)
     while words and basename(words[0]) in ("env", "exec", "tini", "dumb-init", "nice"):
         words = words[1:]
@@ -118,10 +117,10 @@ def commands_of(text: str) -> list[list[str]]:
 
 
 def find_command(text: str, is_program: Callable[[str], bool]) -> tuple[list[str], list[str]]:
-    """The first simple command that has a word for which C(is_program(basename)) is true.
+    """The first simple command that has a word for which `is_program(basename)` is true.
 
     Returns the words before that word and the words from it on; two empty lists if there is none. Also looks into the text that a
-    shell is given (C(bash -c '…')). A command that only mentions a program (C([ -x /usr/bin/mpirun ])) does not run it.
+    shell is given (`bash -c '…'`). A command that only mentions a program (`[ -x /usr/bin/mpirun ]`) does not run it.
     """
     for command in commands_of(text):
         head = next((basename(word) for word in command if word not in _BEFORE_COMMAND), "")
@@ -139,7 +138,7 @@ def find_command(text: str, is_program: Callable[[str], bool]) -> tuple[list[str
 
 
 def timeout_of(words: Sequence[str]) -> float | None:
-    """Seconds of a C(timeout [options] DURATION) among the words; None if there is none."""
+    """Seconds of a `timeout [options] DURATION` among the words; None if there is none."""
     names = [basename(word) for word in words]
     if "timeout" not in names:
         return None

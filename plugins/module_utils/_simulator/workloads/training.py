@@ -1,6 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-# Private to the collection: may change at any time.
 """torchrun with a Megatron-LM pretraining script: step and checkpoint lines as Megatron core 0.16 and later print them.
 
 The last node prints the steps, the first one the checkpoints, as with the real program. Lines carry the wall clock of the pod, so
@@ -13,18 +12,12 @@ import dataclasses
 import datetime
 import math
 import re
-import typing as t
 from collections.abc import Iterator, Sequence
 
-from ..hardware import Node, Path
+from ..hardware.model import Node, Path
+from ..hardware.seam import LogLine, Outcome
 from . import shell
-from .base import LogLine, Outcome
-from .context import (
-    Context,
-    abort_of,
-    gpus_of,
-    sees_rdma,
-)
+from .context import Context, abort_of, gpus_of, sees_rdma
 
 _STARTERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 _RENDEZVOUS_S = 600
@@ -33,7 +26,7 @@ _SAVE_S = 6.0
 _TCP_SHARE = 0.12  # of its speed is left to a training whose gradients go over TCP
 
 
-def claim(context: Context) -> t.Optional[Outcome]:
+def claim(context: Context) -> Outcome | None:
     """The outcome of a container that trains with Megatron-LM under torchrun; None for others."""
     _before, words = shell.find_command(context.text, lambda name: name in _STARTERS)
     script = next((index for index, word in enumerate(words) if word.endswith(".py")), None)

@@ -1,6 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""C(module_defaults) of the group C(all) must reach every module, also the newest."""
+"""`module_defaults` of the group `all` must reach every module, also the newest."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.action.workload_batch import sick
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog, shipped_catalog_dir
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.health import compile_health
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.facts import node_facts
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.health import compile_health
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import node_facts
 
 CONDITIONS = load_catalog([shipped_catalog_dir()])["health_conditions"]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import typing as t
 
 import jsonschema
 import pytest
@@ -98,7 +97,7 @@ def test_every_promised_gpu_and_platform_is_there() -> None:
         ("Tesla-T4", None),
     ],
 )
-def test_labels_find_their_product_and_others_find_none(label: str, model: t.Optional[str]) -> None:
+def test_labels_find_their_product_and_others_find_none(label: str, model: str | None) -> None:
     row = find_gpu(CATALOG, label)
     assert (row["name"] if row else None) == model
 

@@ -24,9 +24,7 @@ def nodes(count: int, nics: dict[str, int], gpus: int = 8) -> list[dict[str, t.A
     return [{"name": f"n{index}", "target": True, "findings": [], "gpu": {"allocatable": gpus}, "nics": nics} for index in range(count)]
 
 
-def resolve(
-    platform: t.Optional[str], model: t.Optional[str], user: t.Any = None, **options: t.Any
-) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
+def resolve(platform: str | None, model: str | None, user: t.Any = None, **options: t.Any) -> tuple[dict[str, t.Any], dict[str, t.Any]]:
     settings, explain = resolve_network(platform, model, CATALOG, user, **options)
     return settings, {entry["path"]: entry for entry in explain}
 
@@ -36,7 +34,7 @@ def env(settings: dict[str, t.Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("model", ["h100", "h200", "h20", "h20-3e", "h800", "a100", "a800", "b200", "b300", "l40", None])
-def test_every_onprem_gpu_finds_its_network_card(model: t.Optional[str]) -> None:
+def test_every_onprem_gpu_finds_its_network_card(model: str | None) -> None:
     settings, explain = resolve("onprem", model, nodes=nodes(4, {"rdma/hca_shared_devices": 8}))
     assert settings["nic_resource"] == "rdma/hca_shared_devices" and settings["nics_per_node"] >= 4
     assert explain["nic_resource"]["rule"] == "detected" and "only RDMA resource" in explain["nic_resource"]["note"]
@@ -199,7 +197,7 @@ def test_platform_with_other_cards_than_usual_does_not_ask_them_for_its_usual_tr
 
 
 @pytest.mark.parametrize(("platform", "model"), [("forge", "h100"), ("forge", "b200"), (None, "h100"), ("gcp", "a100")])
-def test_platform_without_a_rule_for_a_gpu_looks_for_a_card(platform: t.Optional[str], model: str) -> None:
+def test_platform_without_a_rule_for_a_gpu_looks_for_a_card(platform: str | None, model: str) -> None:
     """A pod that asks for no card measures TCP at a hundredth of the speed, and nothing would expect more of it."""
     settings, explain = resolve(platform, model, nodes=nodes(4, {"rdma/hca_shared_devices": 8}))
     assert settings["nic_resource"] == "rdma/hca_shared_devices" and settings["nics_per_node"] == 8
@@ -240,7 +238,7 @@ def test_merge_names_every_loser_strongest_first() -> None:
     ),
     mnnvl=st.sampled_from([None, True, False]),
 )
-def test_settings_always_hold_together(platform: str, model: t.Optional[str], nics: dict[str, int], mnnvl: t.Optional[bool]) -> None:
+def test_settings_always_hold_together(platform: str, model: str | None, nics: dict[str, int], mnnvl: bool | None) -> None:
     settings, explain = resolve(platform, model, {"mnnvl": mnnvl}, nodes=nodes(2, nics))
     names = [item["name"] for item in settings["env"]]
     assert len(names) == len(set(names)) and all(isinstance(item["value"], str) for item in settings["env"])

@@ -243,7 +243,7 @@ def test_versions_in_both_spellings_of_the_labels() -> None:
     replicas=st.sampled_from([None, "1", "4", "x"]),
 )
 def test_every_gpu_looking_node_is_a_target_or_excluded_with_a_reason(
-    allocatable: int, capacity: int, product: t.Optional[str], count: t.Optional[str], replicas: t.Optional[str]
+    allocatable: int, capacity: int, product: str | None, count: str | None, replicas: str | None
 ) -> None:
     labels = {key: value for key, value in (("nvidia.com/gpu.count", count), ("nvidia.com/gpu.replicas", replicas)) if value is not None}
     raw = node(gpus=allocatable, capacity=capacity, product=product, labels=labels)

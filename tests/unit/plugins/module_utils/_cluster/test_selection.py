@@ -22,7 +22,7 @@ NODES = snapshot(
 )["nodes"]
 
 
-def chosen(target: t.Optional[dict[str, t.Any]] = None, **options: t.Any) -> list[str]:
+def chosen(target: dict[str, t.Any] | None = None, **options: t.Any) -> list[str]:
     return [row["name"] for row in select(NODES, target, **options) if row["target"]]
 
 

@@ -305,7 +305,7 @@ def test_nan_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("expected", [None, 0.85 * 400.0])
-def test_without_an_expected_value_or_with_a_floor_the_fleet_is_the_yardstick(expected: t.Optional[float]) -> None:
+def test_without_an_expected_value_or_with_a_floor_the_fleet_is_the_yardstick(expected: float | None) -> None:
     world = world_of(NIC_5, count=64, rack=16)
 
     def answer(test: dict[str, t.Any]) -> dict[str, t.Any]:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reasons import REASONS, finding
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import compile_criteria, evaluate_all
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import verdict
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.criteria import compile_criteria, evaluate_all
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.reasons import REASONS, finding
 
 METRICS = {"bus_bandwidth": {"type": "number", "unit": "GB/s"}, "spread": "number", "samples": "int"}
 CRITERIA = compile_criteria(["measured.bus_bandwidth >= 400"], {}, METRICS)

@@ -36,9 +36,9 @@ def row(
     bus: float,
     *,
     ranks: int = 2,
-    collective_factor: t.Optional[float] = None,
+    collective_factor: float | None = None,
     redop: str = "sum",
-    root: t.Optional[int] = -1,
+    root: int | None = -1,
     wrong: t.Any = 0,
     ip_wrong: t.Any = 0,
     kind: str = "float",
@@ -62,7 +62,7 @@ def head(
     gpus: int = 1,
     version: str = "2.19.6",
     validation: int = 1,
-    device_text: t.Optional[str] = None,
+    device_text: str | None = None,
 ) -> str:
     return (
         f"# nccl-tests version {version} nccl-headers=22809 nccl-library=22809\n"

@@ -17,7 +17,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dcgm_samples import TABLE_V3, check, failing, passing, result, v4
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import dcgm, dcgm_codes
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import codes as dcgm_codes
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import results as dcgm
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS
 
 

@@ -27,7 +27,7 @@ GIB = 1 << 30
 def read(tmp_path: Path) -> t.Callable[..., dict[str, t.Any]]:
     """read(log text, **context) -> measurement"""
 
-    def run(content: t.Union[str, bytes], name: str = "launcher.log", **context: t.Any) -> dict[str, t.Any]:
+    def run(content: str | bytes, name: str = "launcher.log", **context: t.Any) -> dict[str, t.Any]:
         path = tmp_path / name
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         context.setdefault("exit_code", 0)
@@ -688,7 +688,7 @@ FOOTERS = {
 CODES = (None, 0, 1, 2, 3, 4, 5, 6, 7, 124, 126, 127, 130, 134, 137, 139, 143, 255)
 
 
-def expected_verdict(code: t.Optional[int], footer: str, rows: int) -> str:
+def expected_verdict(code: int | None, footer: str, rows: int) -> str:
     """What the meaning of texts and codes says: the footer first, the exit code second."""
     if footer == "wrong":
         return "wrong_data"

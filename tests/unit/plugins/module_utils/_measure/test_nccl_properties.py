@@ -38,7 +38,7 @@ COMPLETE = [
 NUMBERS = ("bus_bandwidth", "alg_bandwidth", "bus_bandwidth_peak", "samples", "message_size", "avg_bus_bandwidth", "latency_us", "wrong")
 
 
-def read(content: bytes, exit_code: t.Optional[int] = 0, name: str = "run.log") -> dict[str, t.Any]:
+def read(content: bytes, exit_code: int | None = 0, name: str = "run.log") -> dict[str, t.Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, name)
         Path(path).write_bytes(content)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import datetime
-import typing as t
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import go_syntax, profile_files, profiles
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import KINDS, measure
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.profiles import files as profile_files
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.profiles import go_syntax
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.profiles import results as profiles
 
 OWN = r"""
 name: my-inference
@@ -217,7 +218,7 @@ def test_reader_with_defaults_and_extra_metrics(tmp_path: Path) -> None:
         ("2006-01-02 15:04:05", "2026-13-02 10:00:01", None),
     ],
 )
-def test_go_layouts(layout: str, text: str, expected: t.Optional[datetime.datetime]) -> None:
+def test_go_layouts(layout: str, text: str, expected: datetime.datetime | None) -> None:
     assert go_syntax.GoLayout(layout).parse(text) == expected
 
 

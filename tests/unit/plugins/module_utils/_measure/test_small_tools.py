@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import fio, gpu_burn, key_value, nvbandwidth, perftest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import measure
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.tools import fio, gpu_burn, key_value, nvbandwidth, perftest
 
 RULE = "-" * 87 + "\n"
 WRITE_BW = (

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import goodput, reading, training, training_runs
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import lines as reading
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.training import goodput
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.training import results as training
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.training import runs as training_runs
 
 START = "using world size: 16, data-parallel size: 2, context-parallel size: 1\n"
 
@@ -23,8 +26,8 @@ def step(
     ms: float = 1000.0,
     *,
     total: int = 100,
-    loss: t.Optional[str] = "1.0E+01",
-    tflops: t.Optional[float] = 310.0,
+    loss: str | None = "1.0E+01",
+    tflops: float | None = 310.0,
     timed: bool = True,
     nan: int = 0,
     more: str = "",
@@ -301,7 +304,7 @@ def test_without_times_goodput_is_unmeasured_not_zero() -> None:
         ({"t_w": 940, "t_ch": 150, "t_rm": [160, 180], "t_re": 120, "t_save": 20}, 0.378049),
     ],
 )
-def test_formula(terms: dict[str, t.Any], expected: t.Optional[float]) -> None:
+def test_formula(terms: dict[str, t.Any], expected: float | None) -> None:
     said = goodput.from_terms(terms)
     assert said["goodput"] == expected
     assert said["measured"] is (expected is not None)

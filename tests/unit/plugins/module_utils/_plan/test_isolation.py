@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.reasons import finding
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reasons import finding
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan import isolation
 
 TEMPLATE = {"env": [{"name": "NCCL_MNNVL_ENABLE", "value": "0"}]}

@@ -11,8 +11,8 @@ import pytest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog, shipped_catalog_dir
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.resolve import resolve_network
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster import nodes, snapshot
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator import definition, gpus, platforms
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import Hardware
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import definition, gpus, platforms
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.model import Hardware
 
 CATALOG = load_catalog([shipped_catalog_dir()])
 UNITS = {"": 1, "Mi": 1 << 20, "Gi": 1 << 30}

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import write_json
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import compile_criteria
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import verdict
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.criteria import compile_criteria
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.archive import write_json
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.model import render_json
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.rebuild import report_from_archive
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.names import compress
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reasons import REASONS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.hostlist import fold
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import compile_criteria
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import verdict
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.criteria import compile_criteria
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.reasons import REASONS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.model import build_report, render_json, summary
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.text import WIDTH, render_text, safe
 
@@ -195,7 +195,7 @@ def test_no_model_breaks_the_views(values, criteria, text, reason, cleanup):
     ],
 )
 def test_node_lists_are_written_short(names, short):
-    assert compress(names) == short
+    assert fold(names) == short
 
 
 @given(st.lists(st.from_regex(r"[a-z]{1,3}-?[0-9]{0,3}(\.x2)?", fullmatch=True), max_size=20))
@@ -213,4 +213,4 @@ def test_a_short_list_loses_no_node(names):
                 result |= {f"{head}{number:0{len(low)}d}{tail}" for number in range(int(low), int(high or low) + 1)}
         return result
 
-    assert expand(compress(names)) == set(names)
+    assert expand(fold(names)) == set(names)

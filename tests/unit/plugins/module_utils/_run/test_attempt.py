@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt, all_running, decide
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.facts import node_facts, pod_facts
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import node_facts, pod_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.mpi_script import SETUP_ERROR
 
 BOUNDS = {"attempt_timeout_s": 100, "queue_timeout_s": 50, "start_grace_s": 10}

@@ -7,8 +7,8 @@ from __future__ import annotations
 import types
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Batch, Engine
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.facts import job_facts, node_facts
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.batch import Batch, Engine
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts, node_facts
 
 GROUP = {"name": "g001", "nodes": ["n0", "n1"]}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.apiserver import ApiServer
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.server import ApiServer
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.kubeconfig import write_kubeconfig
 
 Object = dict[str, t.Any]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator import apply, patch, quantity, selectors
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api_errors import ApiError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.schema import TypeNode, built_in_types
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api import apply, patch, quantity, selectors
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.errors import ApiError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.schema import TypeNode, built_in_types
 
 Object = dict[str, t.Any]
 TYPES = built_in_types("v1.36.3")

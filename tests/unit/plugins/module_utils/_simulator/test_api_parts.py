@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator import gc, protobuf, structural, tables
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api import gc, protobuf, structural, tables
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.registry import Options, Registry
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.schema import built_in_types
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.kubeconfig import write_kubeconfig
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.registry import Options, Registry
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.schema import built_in_types
 
 Object = dict[str, t.Any]
 PACKAGE = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
@@ -30,7 +30,7 @@ PACKAGE = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simul
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_program_serves_until_told_to_stop(tmp_path: Path, number: int) -> None:
     path = tmp_path / "kubeconfig"
-    command = [sys.executable, "-m", f"{PACKAGE}.apiserver", "--kubeconfig", str(path), "--version", "v1.34.2"]
+    command = [sys.executable, "-m", f"{PACKAGE}.api.server", "--kubeconfig", str(path), "--version", "v1.34.2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -58,9 +58,10 @@ class Block:
             raise ImportError("No module named " + name)
 sys.meta_path.insert(0, Block())
 package = importlib.import_module("{PACKAGE}")
-for file in pathlib.Path(package.__path__[0]).glob("*.py"):
-    importlib.import_module("{PACKAGE}." + file.stem)
-from {PACKAGE}.apiserver import ApiServer
+for file in pathlib.Path(package.__path__[0]).rglob("*.py"):
+    inner = file.relative_to(package.__path__[0]).with_suffix("")
+    importlib.import_module(".".join(["{PACKAGE}", *inner.parts]).removesuffix(".__init__"))
+from {PACKAGE}.api.server import ApiServer
 try:
     ApiServer()
 except Exception as error:

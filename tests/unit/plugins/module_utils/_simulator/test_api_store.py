@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api_errors import ApiError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.store import Store
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.errors import ApiError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.store import Store
 
 KEY = ("", "configmaps")
 
@@ -20,7 +20,7 @@ def obj(name: str, namespace: str = "ns", **data: t.Any) -> dict[str, t.Any]:
     return {"metadata": {"name": name, "namespace": namespace, "uid": f"uid-{namespace}-{name}"}, "data": data}
 
 
-def names(store: Store, namespace: t.Optional[str] = None) -> list[tuple[str, str]]:
+def names(store: Store, namespace: str | None = None) -> list[tuple[str, str]]:
     return [(item.namespace, item.name) for item in store.collection(KEY).ordered(namespace)]
 
 

@@ -9,8 +9,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator import defaults, validation
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.resources import Resource, ResourceTable
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api import defaults, validation
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.resources import Resource, ResourceTable
 
 Object = dict[str, t.Any]
 TABLE = ResourceTable()

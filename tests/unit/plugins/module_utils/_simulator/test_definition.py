@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator import definition
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.faults import KINDS
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.gpus import PRODUCTS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import definition
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.faults import KINDS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.gpus import PRODUCTS
 
 ROOT = Path(__file__).resolve().parents[5]
 

@@ -8,8 +8,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.faults import KINDS
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import Path
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.faults import KINDS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.model import Path
 
 from .world import World
 

@@ -8,8 +8,8 @@ import statistics
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import Path
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.platforms import PLATFORMS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.model import Path
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.platforms import PLATFORMS
 
 from .world import World
 

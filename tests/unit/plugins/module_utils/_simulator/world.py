@@ -7,9 +7,9 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator import definition
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import ContainerView, Outcome, PodView
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.engine import SimulatedWorkloads
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import definition
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.seam import ContainerView, Outcome, PodView
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.programs import SimulatedWorkloads
 
 LAUNCH = """
 set -eu
@@ -77,7 +77,7 @@ class World:
         )  # fmt: skip
 
     def run(self, nodes: t.Sequence[str], script: str, index: int = 0, gone: t.Sequence[str] = (), **options: t.Any) -> Ran:
-        """Run the pod of one index to its end; hosts in C(gone) do not answer."""
+        """Run the pod of one index to its end; hosts in `gone` do not answer."""
         pods = self.pods(nodes, script, **options)
         pod = pods[f"job-{index}"]
 

@@ -10,17 +10,17 @@ import time
 
 import aiohttp
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.apiserver import ApiServer
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.server import ApiServer
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.api import Api, ApiError, resource_path
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.run import run_clients
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.seam import IdleModel
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.kubeconfig import write_kubeconfig
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import IdleModel
 
 PATIENCE_S = 20
 
 
 class Model(IdleModel):
-    """A model whose answers a test sets: C(workload(pod, container, peers)) and the others by keyword."""
+    """A model whose answers a test sets: `workload(pod, container, peers)` and the others by keyword."""
 
     def __init__(self, nodes=2, workload=None, time_scale=100.0, changes=(), **answers):
         super().__init__([gpu_node(f"n{number}") for number in range(nodes)], time_scale)
@@ -67,7 +67,7 @@ class Cluster:
         return [event["message"] for event in found]
 
     async def until(self, check, patience_s=PATIENCE_S):
-        """The first true answer of C(check()); fails the test when none comes."""
+        """The first true answer of `check()`; fails the test when none comes."""
         end = time.monotonic() + patience_s
         while True:
             answer = await check()
@@ -108,7 +108,7 @@ class Cluster:
 
 
 def in_cluster(tmp_path, model, scenario, **options):
-    """Runs C(scenario(cluster)) beside an API server and all clients."""
+    """Runs `scenario(cluster)` beside an API server and all clients."""
 
     async def main():
         async with running(tmp_path, model, **options) as cluster:

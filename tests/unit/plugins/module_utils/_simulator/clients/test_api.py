@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, InputError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.apiserver import ApiServer
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.server import ApiServer
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients import api as api_module
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.api import Api, ApiError, read_kubeconfig
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.informer import Informer, WorkQueue
@@ -126,7 +126,7 @@ def test_a_token_is_read_and_a_broken_file_is_named(tmp_path):
 
 
 def serving(handler, scenario):
-    """Runs C(scenario(api)) against an http server with one handler."""
+    """Runs `scenario(api)` against an http server with one handler."""
 
     async def main():
         server = web.Server(handler)

@@ -8,10 +8,10 @@ import asyncio
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.apiserver import ApiServer
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.server import ApiServer
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.api import ApiError, resource_path
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.pod_worker import image_name_problem
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.workloads.base import (
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.seam import (
     LogLine,
     LogPolicy,
     NodeChange,

@@ -1,0 +1,5 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""The run directory: paths, reading and writing, manifest, journal."""
+
+from __future__ import annotations

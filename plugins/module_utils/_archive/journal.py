@@ -1,0 +1,63 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of a run: one JSON object per line, on disk before the step it announces is taken."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import threading
+import typing as t
+
+
+def utc(seconds: float) -> str:
+    """RFC 3339 with whole seconds."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Journal:
+    """Appends entries; safe to use from several threads."""
+
+    def __init__(self, path: str) -> None:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        self._lock = threading.Lock()
+        self._handle = open(path, "a", encoding="utf-8")  # noqa: SIM115
+
+    def write(self, event: str, at: float, **fields: t.Any) -> None:
+        """One entry, on disk when this returns."""
+        line = json.dumps({"at": utc(at), "event": event, **fields}, sort_keys=True)
+        with self._lock:
+            self._handle.write(line + "\n")
+            self._handle.flush()
+            os.fsync(self._handle.fileno())
+
+    def close(self) -> None:
+        """After this nothing can be written."""
+        self._handle.close()
+
+
+def read_journal(path: str) -> list[dict[str, t.Any]]:
+    """All whole entries; a line torn by a kill is left out. An absent journal is an empty one."""
+    entries = []
+    try:
+        with open(path, encoding="utf-8", errors="replace") as handle:
+            for line in handle:
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(entry, dict):
+                    entries.append(entry)
+    except FileNotFoundError:
+        return []
+    return entries
+
+
+def finished_attempts(entries: t.Iterable[t.Mapping[str, t.Any]], category: str) -> dict[str, list[dict[str, t.Any]]]:
+    """Records of attempts that ended, by group, in order: what an earlier start of the run has already done."""
+    done: dict[str, list[dict[str, t.Any]]] = {}
+    for entry in entries:
+        if entry.get("event") == "attempt_done" and entry.get("category") == category:
+            done.setdefault(entry["group"], []).append(entry["record"])
+    return done

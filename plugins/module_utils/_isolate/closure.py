@@ -1,0 +1,310 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""The whole search: a first look at every domain, then closing tests until the rest of the cluster is proven.
+
+The run ends well only through a closing test: everything that is not accused, together, at full load.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from . import boundaries, pairs, partitions, suspects
+from .evidence import CLEAR, CONVICT, FAIL
+from .node_sets import Nodes, split
+from .search import Finding, Search
+from .waves import Steps, Trial
+
+
+def program(search: Search) -> Steps:
+    """The procedure behind everything else."""
+    known_bad = yield from _known_single_failures(search)
+    yield from _first_look(search, known_bad)
+    yield from _second_chance(search)
+    if len(search.names) == 1:
+        return
+    for _loop in range(search.limits["closure_loops"]):
+        if (yield from _close(search)):
+            before = search.changes
+            yield from _recheck_priors(search)
+            if search.changes == before:
+                return
+    members = _closing_set(search, swap=False)
+    if not search.proofs and len(members) > 1:
+        search.unresolved(members, "net", "the closing test still fails after the permitted number of rounds")
+
+
+# ----- first look -----
+
+
+def _known_single_failures(search: Search) -> Steps:
+    """Nodes that evidence from before shows failing alone: repeat those first; returns the accused."""
+    accused = sorted({nodes[0] for nodes, _transport, prior in search.untouched_priors(True) if prior.get("passed") is not True})
+    bad: list[int] = []
+    jobs = []
+    for node in accused:
+        trial = search.ask((node,), "net", f"{search.names[node]} alone", "the node itself")
+        if search.evidence.weight(trial) > 0:
+            bad.append(node)
+            jobs.append(suspects.narrow(search, (node,), "net", trial, "fail"))
+    yield from search.all_of(jobs)
+    return set(bad) & (set(search.accused) | set(search.untested))
+
+
+def _first_look(search: Search, left_out: set[int]) -> Steps:
+    """Every domain alone; with little concurrency, groups of domains first."""
+    units = [nodes for unit in search.units if (nodes := tuple(node for node in unit.nodes if node not in left_out))]
+    room = search.options["max_concurrent"]
+    if room and room < len(units) and not search.options["mnnvl"]:
+        yield from search.all_of(_look_at_many(search, part) for part in split(units, room))
+        return
+    yield from search.all_of(
+        suspects.look(search, unit, search.domain_transport(search.unit_of[unit[0]])) for unit in units if _testable(search, unit)
+    )
+
+
+def _testable(search: Search, unit: Nodes) -> bool:
+    """A domain too small for min_group_size is left to the closing test."""
+    return len(unit) == 1 or len(unit) >= search.options["min_group_size"]
+
+
+def _look_at_many(search: Search, units: list[Nodes]) -> Steps:
+    if len(units) == 1:
+        yield from suspects.look(search, units[0], "net")
+        return
+    nodes = tuple(sorted(node for unit in units for node in unit))
+    trial = search.ask(nodes, "net", f"{len(units)} domains together", "a fault among these domains")
+    verdict = yield from search.settle(trial, look_inside=True)
+    if verdict != "pass":
+        yield from boundaries.search_domains(search, units, trial, verdict)
+
+
+def _second_chance(search: Search) -> Steps:
+    """Suspects that found no known-good partner: now that everything else is settled, try again, then give up."""
+    waiting, search.leftover = search.leftover, []
+    yield from search.all_of(suspects.examine(search, groups, transport) for groups, transport in waiting)
+    waiting, search.leftover = search.leftover, []
+    for groups, transport in waiting:
+        nodes = [node for members, _trial in groups for node in members]
+        rest = [node for node in nodes if not search.good(node, transport) and node not in search.tainted(transport)]
+        yield from _alone(search, rest)
+        groups = [group for group in groups if not search.explained(group[1])]
+        rest = [node for members, _trial in groups for node in members if node in rest and node not in search.tainted(transport)]
+        search.unresolved(rest, transport, "no known-good partner could separate these nodes", [trial for _members, trial in groups])
+
+
+def _alone(search: Search, nodes: t.Sequence[int]) -> Steps:
+    """Without a usable partner a node can still be shown to fail alone."""
+    jobs = []
+    trials = [search.ask((node,), "net", f"{search.names[node]} alone", "the node itself") for node in nodes]
+    yield trials
+    for node, trial in zip(nodes, trials, strict=True):
+        if search.evidence.weight(trial) >= FAIL:
+            jobs.append(suspects.narrow(search, (node,), "net", trial, "fail"))
+    yield from search.all_of(jobs)
+
+
+# ----- closing -----
+
+
+def _parked(search: Search, swap: bool) -> set[int]:
+    """One side of everything between two sides; `swap` gives the other one."""
+    result: set[int] = set()
+    for finding in search.findings:
+        if finding.right and finding.transport == "net":
+            side = finding.left if swap else finding.right
+            result.update(side)
+            if finding.kind == "rack-boundary":
+                result.update(mate for node in side for mate in search.home(node))
+    return result
+
+
+def _closing_set(search: Search, swap: bool) -> Nodes:
+    """Everything the closing test can contain."""
+    out = _parked(search, swap) | set(search.accused) | set(search.lost) | set(search.untested)
+    for finding in search.findings:
+        if finding.kind == "unresolved":
+            out.update(finding.left)
+        elif finding.own_boundary:
+            out.update(search.home(finding.left[0]))  # the whole domain, whoever was in the tests
+    return tuple(node for node in range(len(search.names)) if node not in out)
+
+
+def _close(search: Search) -> Steps:
+    """One closing round. True when it ended: proven, or nothing left to prove."""
+    yield from search.all_of(_second_opinion(search, finding) for finding in search.findings if finding.kind == "node")
+    before = search.changes
+    search.proofs = []
+    members = _closing_set(search, swap=False)
+    side_jobs = [_classify(search, finding) for finding in search.findings if finding.kind == "node" and not finding.kind_of_node]
+    side_jobs += [
+        boundaries.boundary_control(search, finding) for finding in search.findings if finding.own_boundary and not finding.controls
+    ]
+    results = yield from search.all_of([_prove(search, members), *side_jobs])
+    yield from partitions.reconsider_sides(search)
+    verdict, proofs = results[0]
+    if verdict == "pass" and _parked(search, False) and search.changes == before:
+        members = _closing_set(search, swap=True)
+        verdict, more = yield from _prove(search, members)
+        proofs += more
+    if search.changes != before or (verdict == "pass" and _reconsider(search)):
+        return False
+    if verdict == "pass":
+        search.proofs = proofs
+        return True
+    if verdict == "untested":
+        return True
+    yield from boundaries.search_domains(search, boundaries.restricted(search, members), proofs[-1])
+    yield from _second_chance(search)
+    if search.changes == before:
+        yield from _unexplained(search, members, proofs[-1])
+        return False
+    return False
+
+
+def _prove(search: Search, members: Nodes) -> Steps:
+    """The closing test, several times with the soak option: (pass | fail | untested, trials)."""
+    if len(members) < 2:
+        return "untested", []
+    times = 5 if search.options["soak"] else 1
+    known = search.passed_together(members, "net")
+    if known and times == 1 and not _misses_criterion(search, known):
+        return "pass", [known]
+    trials: list[Trial] = []
+    for _turn in range(times):
+        verdict, trial = yield from search.decide(
+            members, "net", f"closing test: all {len(members)} nodes that nothing speaks against", "these nodes work together"
+        )
+        trial = (search.passed_together(members, "net") if verdict == "pass" else None) or trial
+        trials.append(trial)
+        if verdict != "pass":
+            return verdict, trials
+        if _misses_criterion(search, trial):
+            verdict, again = yield from search.decide(members, "net", "closing test again: the criterion was missed", "noise")
+            again = search.passed_together(members, "net") or again
+            if verdict == "pass" and _misses_criterion(search, again):
+                search.unresolved(
+                    members,
+                    "net",
+                    "together they miss the criterion, yet nothing is slower than expected: a shared cause, or a limit that does not fit",
+                    [trial, again],
+                )
+    return "pass", trials
+
+
+def _misses_criterion(search: Search, trial: Trial) -> bool:
+    return trial.passed is False and search.evidence.weight(trial) <= CLEAR
+
+
+def _reconsider(search: Search) -> bool:
+    """Failures that could not be shown again, taken together: does one node explain all of them? True if one does."""
+    accused = len(search.accused)
+    failures = [trial for trial in search.trials if len(trial.nodes) > 1 and search.evidence.strong(trial)]
+    for transport in ("net", "nvl"):
+        open_ = [trial for trial in failures if trial.transport == transport and not search.explained(trial)]
+        groups = {trial.nodes for trial in open_}
+        if not any(finding.kind == "irreproducible" and finding.transport == transport for finding in search.findings):
+            continue
+        common = set.intersection(*(set(nodes) for nodes in groups)) if groups else set()
+        pairs_ = [finding for finding in search.findings if finding.kind == "pair" and common & set(finding.left + finding.right)]
+        if len(pairs_) == 1 and len(common & set(pairs_[0].left + pairs_[0].right)) == 1:
+            # One end of a blamed pair was in every other failure: it is that node, and not only with its partner.
+            node = min(common & set(pairs_[0].left + pairs_[0].right))
+            search.retract(pairs_[0])
+            search.accuse(node, transport, CONVICT, [*pairs_[0].witnesses, *open_], "intermittent")
+        elif len(common) == 1 and len(groups) > 2:
+            search.accuse(min(common), transport, CONVICT, open_, "intermittent")
+    for finding in list(search.findings):
+        if finding.kind == "irreproducible" and all(search.explained(trial) for trial in finding.witnesses):
+            search.retract(finding)
+    return len(search.accused) > accused
+
+
+def _second_opinion(search: Search, finding: Finding) -> Steps:
+    """When another finding explains a witness, the rest may be a bad pair: one more test with a new reference tells."""
+    node, transport = finding.left[0], finding.transport
+    shared = [trial for trial in finding.witnesses if len(trial.nodes) > 1]
+    own = [trial for trial in shared if not search.explained(trial, without=finding)]
+    if not shared or len(own) != 1 or len(own[0].nodes) != 2:
+        return
+    known = {mate for trial in search.of_node[node] for mate in trial.nodes if len(trial.nodes) == 2}
+    reference = next((mate for mate in search.home(node) if mate not in known and search.good(mate, transport)), None)
+    if reference is None:
+        return
+    verdict, trial = yield from search.decide((node, reference), transport, "accused with another reference", "a bad pair instead")
+    finding.witnesses.append(trial)
+    if verdict == "pass":
+        search.retract(finding)
+        partner = [mate for mate in own[0].nodes if mate != node][0]
+        yield from pairs.settle_combinations(search, [((node,), (partner,))], transport, own)
+
+
+def _classify(search: Search, finding: Finding) -> Steps:
+    """Alone, the accused node shows whether it is the node or its way to the others."""
+    node = finding.left[0]
+    verdict, trial = yield from search.decide((node,), "net", f"{search.names[node]} alone: which part of it", "the node itself")
+    finding.controls.append(trial)
+    if verdict == "fail":
+        finding.kind_of_node = "node"
+        finding.witnesses.append(trial)
+    elif verdict == "pass":
+        finding.kind_of_node = "nic" if finding.transport == "net" else "nvl"
+    else:
+        finding.kind_of_node = "node"
+        finding.note = "the test of the node alone could not be measured, so its network path may be at fault instead"
+
+
+def _unexplained(search: Search, members: Nodes, parent: Trial) -> Steps:
+    """The closing test failed and nothing explains it: an intermittent fault shows when the domains are repeated."""
+    verdict, trial = yield from search.decide(members, "net", "closing test again: nothing explained its failure", "noise")
+    if verdict == "pass" and not search.evidence.strong(parent):
+        return
+    before = search.changes
+    for _turn in range(3):
+        jobs = [_again(search, unit) for unit in boundaries.restricted(search, members) if len(unit) > 1]
+        yield from search.all_of(jobs)
+        yield from _second_chance(search)
+        if search.changes != before:
+            return
+    if verdict == "pass":
+        if not any(finding.kind == "irreproducible" for finding in search.findings):
+            search.irreproducible(members, "net", [parent])
+    else:
+        search.unresolved(members, "net", "together they fail, and no smaller group of them does", [parent, trial])
+
+
+def _again(search: Search, unit: Nodes) -> Steps:
+    trial = search.ask(unit, "net", "repeat a domain after an unexplained failure", "an intermittent fault inside")
+    verdict = yield from search.settle(trial)
+    if verdict == "fail":
+        yield from suspects.narrow(search, unit, "net", trial, verdict)
+
+
+# ----- evidence from before that fits no test -----
+
+
+def _recheck_priors(search: Search) -> Steps:
+    """A failing group from before that no test has covered must not be forgotten: repeat it, and search inside if it fails."""
+    for nodes, transport, prior in search.untouched_priors(False):
+        if prior["outcome"] == "measured" and prior.get("passed") is True:
+            continue
+        if search.passed_together(nodes, transport) is None and set(nodes) & search.tainted(transport):
+            continue  # an accused member explains it
+        parent = search.ask(nodes, transport, "group from before", "a fault inside this group")
+        yield [parent]
+        if search.evidence.weight(parent) <= CLEAR:
+            continue
+        units = boundaries.restricted(search, nodes)
+        verdict, trial = yield from search.decide(nodes, transport, "repeat a group that failed before", "a fault inside this group")
+        if verdict == "fail":
+            search.proofs = []
+            if len(units) == 1:
+                yield from suspects.narrow(search, nodes, transport, trial, verdict)
+            else:
+                yield from boundaries.search_domains(search, units, trial)
+            yield from _second_chance(search)
+        elif verdict == "pass" and search.evidence.strong(parent):
+            before = search.changes
+            yield from pairs.soak(search, nodes, transport, [parent])
+            if len(search.findings) and search.changes != before and search.findings[-1].kind != "irreproducible":
+                search.proofs = []

@@ -1,0 +1,95 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to cut a set of nodes. Nodes are indexes here; every function is deterministic."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import typing as t
+
+Nodes = tuple[int, ...]
+Combination = tuple[Nodes, Nodes]
+
+DIRECT = 5  # groups up to this size go straight to tests of single suspects
+TWO_LEVELS = 81  # up to this size two levels (chunks, then suspects) are enough
+
+
+class Unit(t.NamedTuple):
+    """Nodes that share one domain. real: False for a name-ordered chunk that stands in for a missing label."""
+
+    name: str
+    nodes: Nodes
+    real: bool
+
+
+def make_units(domains: t.Sequence[str | None], mnnvl: bool) -> list[Unit]:
+    """Domains of the nodes, which must be in name order.
+
+    Nodes without a label are cut into name-ordered chunks of about the square root of all nodes: they are never
+    taken for one domain. Without NVLink domains, labels whose domains are mostly smaller than 4 nodes are ignored.
+    """
+    labelled: dict[str, list[int]] = {}
+    bare: list[int] = []
+    for node, domain in enumerate(domains):
+        if domain is None:
+            bare.append(node)
+        else:
+            labelled.setdefault(domain, []).append(node)
+    if labelled and not mnnvl and statistics.median(len(nodes) for nodes in labelled.values()) < 4:
+        labelled, bare = {}, list(range(len(domains)))
+    units = [Unit(name, tuple(nodes), True) for name, nodes in sorted(labelled.items())]
+    if bare:
+        size = math.ceil(math.sqrt(len(domains)))
+        parts = split(bare, max(1, round(len(bare) / size)))
+        units += [Unit(f"unlabelled-{number + 1}", tuple(part), False) for number, part in enumerate(parts)]
+    return units
+
+
+def split(items: t.Sequence[t.Any], parts: int) -> list[t.Any]:
+    """Consecutive pieces of nearly equal size; never more pieces than items."""
+    parts = max(1, min(parts, len(items)))
+    size, extra = divmod(len(items), parts)
+    pieces, at = [], 0
+    for number in range(parts):
+        end = at + size + (number < extra)
+        pieces.append(items[at:end])
+        at = end
+    return pieces
+
+
+def chunks(nodes: Nodes, smallest: int) -> list[Nodes]:
+    """Pieces to test next for a failed group: about sqrt(n), none smaller than `smallest` (at least 2)."""
+    wanted = 4 if len(nodes) > TWO_LEVELS else math.ceil(math.sqrt(len(nodes)))
+    return split(nodes, max(1, min(wanted, len(nodes) // max(2, smallest))))
+
+
+def circle(count: int) -> list[list[tuple[int, int]]]:
+    """All pairs of `count` things in rounds of disjoint pairs (the circle method)."""
+    ring = list(range(count + count % 2))
+    rounds = []
+    for _turn in range(len(ring) - 1):
+        half = len(ring) // 2
+        pairs = [(min(a, b), max(a, b)) for a, b in zip(ring[:half], reversed(ring[half:]), strict=True) if max(a, b) < count]
+        rounds.append(sorted(pairs))
+        ring = [ring[0], ring[-1], *ring[1:-1]]
+    return rounds
+
+
+def quarters(left: Nodes, right: Nodes) -> tuple[list[Combination], list[Combination]]:
+    """Combinations of the halves of two sides: those to test now (disjoint) and those left for later (disjoint)."""
+    a, b = split(left, 2), split(right, 2)
+    if len(a) == 1 and len(b) == 1:
+        return [(left, right)], []
+    if len(a) == 1 or len(b) == 1:
+        pairs = [(x, y) for x in a for y in b]
+        return pairs[:1], pairs[1:]
+    return [(a[0], b[0]), (a[1], b[1])], [(a[0], b[1]), (a[1], b[0])]
+
+
+def two_sides(edges: t.Collection[tuple[int, int]], count: int) -> tuple[list[int], list[int]] | None:
+    """The two sides when `edges` join every member of one side with every member of the other, else None."""
+    first = {0} | {other for other in range(1, count) if (0, other) not in edges}
+    second = [item for item in range(count) if item not in first]
+    complete = {(min(a, b), max(a, b)) for a in first for b in second}
+    return (sorted(first), second) if second and complete == set(edges) else None

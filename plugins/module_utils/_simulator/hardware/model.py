@@ -1,0 +1,385 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""The hardware model: which nodes exist, and how fast a collective runs on them.
+
+A run's bandwidth is what healthy hardware of that shape gives, times the share left by the worst fault it exercises, times noise
+that is log-normal with the definition's sigma. Everything is a pure function of the definition's seed and of the run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import random
+import typing as t
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from .definition import Definition
+from .faults import Exercise, Fault
+from .gpus import GpuProduct
+from .platforms import Seat
+
+ARM_FAMILIES = ("NVIDIA-GB200", "NVIDIA-GB300", "NVIDIA-GH200-480GB")
+_NODE_SPREAD = 0.003  # relative spread between equal nodes
+_GIB = 1 << 30
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A simulated GPU node. `clique` is the full NVLink domain id, "" where NVLink ends at the node."""
+
+    seat: Seat
+    clique: str
+    fabric: str
+    nics: dict[str, int]
+    faults: tuple[Fault, ...]
+
+    @property
+    def name(self) -> str:
+        return self.seat.name
+
+    @property
+    def rack(self) -> str:
+        return self.seat.rack
+
+    @property
+    def gpu(self) -> GpuProduct:
+        return self.seat.gpu
+
+    @property
+    def hides_rdma(self) -> bool:
+        return any(fault.hides_rdma() for fault in self.faults)
+
+
+@dataclasses.dataclass(frozen=True)
+class Path:
+    """How data of one run travels, as the program's environment and the pods' devices allow.
+
+    network:       ib, roce, efa or socket; what is used between NVLink domains.
+    nvls:          NVLink SHARP may be used.
+    peer_access:   GPUs of a node reach each other over NVLink or PCIe; False sends even that through NICs (loopback).
+    shared_memory: without peer access, through host memory instead of NICs.
+    mnnvl:         NVLink between nodes may be used.
+    """
+
+    network: str
+    nvls: bool = True
+    peer_access: bool = True
+    shared_memory: bool = True
+    mnnvl: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Speed:
+    """The result of the model for one run.
+
+    peak:    GB/s of bus bandwidth at 8 GiB, noise and faults included.
+    latency: µs of an empty operation.
+    ramp:    bytes; how late the plateau is reached.
+    """
+
+    peak: float
+    latency: float
+    ramp: float
+
+    def time_us(self, size_bytes: float, factor: float) -> float:
+        """µs of one operation on so many bytes; factor is bus bandwidth over algorithm bandwidth."""
+        if size_bytes <= 0:
+            return self.latency
+        slope = (1 + math.sqrt(self.ramp / size_bytes)) / (1 + math.sqrt(self.ramp / (8 * _GIB)))
+        return self.latency + size_bytes * factor / (self.peak * 1e3) * slope
+
+
+# Bus bandwidth of other collectives relative to all_reduce over a ring, inside a node.
+_INSIDE = {
+    "all_reduce": 1.0,
+    "all_gather": 0.98,
+    "reduce_scatter": 0.98,
+    "broadcast": 0.96,
+    "reduce": 0.96,
+    "alltoall": 0.92,
+    "alltoallv": 0.92,
+    "sendrecv": 0.94,
+    "gather": 0.9,
+    "scatter": 0.9,
+    "hypercube": 0.6,
+}
+_WITH_NVLS = ("all_reduce", "all_gather", "reduce_scatter")
+_PER_GPU = ("alltoall", "alltoallv", "sendrecv", "gather", "scatter", "hypercube")
+COLLECTIVES = tuple(_INSIDE)
+
+
+class Hardware:
+    """All nodes of a definition, and the model of their links."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.nodes: dict[str, Node] = {node.name: node for node in _build_nodes(definition)}
+        self._runs: Counter[tuple[str, frozenset[str]]] = Counter()
+
+    def chance(self, *words: t.Any) -> random.Random:
+        """A random stream that is a pure function of the seed and the words."""
+        text = "/".join(map(str, (self.definition.seed, *words)))
+        return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+
+    def next_run(self, what: str, nodes: Iterable[str]) -> str:
+        """A name for one more run of a program on a group of nodes: the same for the same history of that group."""
+        key = (what, frozenset(nodes))
+        self._runs[key] += 1
+        return f"{what}|{','.join(sorted(key[1]))}|{self._runs[key]}"
+
+    # -- the model ----------------------------------------------------------------------------------------------------
+
+    def exercise(self, run: str, names: Sequence[str], path: Path) -> Exercise:
+        """What a run on these nodes touches."""
+        nodes = [self.nodes[name] for name in names]
+        cliques = {node.clique or node.name for node in nodes}
+        over_mnnvl = path.mnnvl and any(node.clique for node in nodes) and len(nodes) > len(cliques)
+        domains = len(cliques) if path.mnnvl else len(nodes)
+        loopback = not path.peer_access and not path.shared_memory
+        return Exercise(
+            nodes={node.name: node.rack for node in nodes},
+            over_nic=domains > 1 or loopback,
+            over_mnnvl=over_mnnvl,
+            chance=lambda *words: self.chance("felt", run, *words).random(),
+        )
+
+    def speed(self, run: str, collective: str, names: Sequence[str], ranks_per_node: int, path: Path) -> Speed:
+        """How fast a collective is on these nodes in this run."""
+        healthy = self._healthy(collective, names, ranks_per_node, path, self.chance("tcp", *sorted(names)))
+        exercise = self.exercise(run, names, path)
+        left = min((fault.limit(exercise) for fault in self.definition.faults), default=1.0)
+        spread = min(1 - abs(self.chance("spread", name).gauss(0, _NODE_SPREAD)) for name in names)
+        noise = math.exp(self.chance("noise", run).gauss(0, self.definition.noise))
+        return dataclasses.replace(healthy, peak=max(healthy.peak * left * spread * noise, 1e-3))
+
+    def jitter(self, run: str) -> random.Random:
+        """The stream for differences between the rows of one run."""
+        return self.chance("rows", run)
+
+    def _healthy(self, collective: str, names: Sequence[str], ranks: int, path: Path, tcp: random.Random) -> Speed:
+        nodes = [self.nodes[name] for name in names]
+        gpu = min((node.gpu for node in nodes), key=lambda item: (item.nvls or item.ring, item.nic * item.nics))
+        exercise = self.exercise("", names, path)
+        inside = self._inside(collective, gpu, path)
+        if exercise.over_nic and path.network == "socket":
+            return Speed(tcp.uniform(1.6, 4.8), 120 + 20 * math.log2(len(nodes) + 1), 1 << 20)
+        if not exercise.multi_node:
+            if exercise.over_nic:
+                return Speed(min(inside, self._rails(gpu, ranks) * 0.9), 25, 4 << 20)
+            return Speed(inside, 12 if gpu.nvlink else 30, 0.7e6)
+        if not exercise.over_nic:
+            return Speed(min(gpu.mnnvl, gpu.mnnvl * _INSIDE[collective]), 14 + 2 * math.log2(len(nodes)), 6e6)
+        cliques = {node.clique or node.name for node in nodes}
+        if exercise.over_mnnvl and collective not in _PER_GPU:
+            # NVLink carries most of the traffic; the share that crosses domains weighs more with every domain.
+            share = max(0.3, 0.956 - 0.143 * math.log2(len(cliques) / 2))
+            return Speed(gpu.mnnvl * share * _INSIDE[collective], 30 + 4 * math.log2(len(nodes)), 20e6)
+        return Speed(min(inside, self._between(collective, gpu, ranks, len(nodes), path)), *self._net_shape(path, len(nodes)))
+
+    @staticmethod
+    def _inside(collective: str, gpu: GpuProduct, path: Path) -> float:
+        if not path.peer_access:
+            return min(gpu.ring or 20.0, 18.0) * _INSIDE[collective] if path.shared_memory else gpu.ring or 20.0
+        if gpu.gpus_per_node == 1 or not gpu.ring:
+            return gpu.hbm / 2
+        best = gpu.nvls if path.nvls and gpu.nvls and collective in _WITH_NVLS else gpu.ring
+        return best * _INSIDE[collective]
+
+    @staticmethod
+    def _rails(gpu: GpuProduct, ranks: int) -> float:
+        """GB/s of all NICs that so many ranks of a node use."""
+        return gpu.nic * max(1.0, min(gpu.nics, ranks * gpu.nics / gpu.gpus_per_node))
+
+    def _between(self, collective: str, gpu: GpuProduct, ranks: int, nodes: int, path: Path) -> float:
+        fabric = {"ib": 1.0, "roce": 0.97, "efa": 0.88}.get(path.network, 1.0)
+        rails = self._rails(gpu, ranks) * fabric
+        if collective in _PER_GPU:
+            per_gpu = rails / ranks * 0.88
+            return per_gpu * nodes / (nodes - 1) if collective.startswith("alltoall") else per_gpu
+        # Two nodes profit from the NVLink tree beyond the line rate of their NICs; rings do not.
+        if nodes == 2 and path.nvls and gpu.nvls and collective in _WITH_NVLS and ranks > 1:
+            return rails * 1.16 * _INSIDE[collective]
+        return rails * (0.98 - 0.012 * math.log2(nodes)) * _INSIDE[collective]
+
+    @staticmethod
+    def _net_shape(path: Path, nodes: int) -> tuple[float, float]:
+        latency = {"efa": 55.0}.get(path.network, 22.0) + 5 * math.log2(nodes)
+        return latency, 4e6 * math.sqrt(nodes / 2)
+
+    # -- the Node objects ---------------------------------------------------------------------------------------------
+
+    def node_objects(self) -> list[dict[str, t.Any]]:
+        """All Node objects to register, CPU nodes last."""
+        gpu_nodes = [node_object(node, self.definition) for node in self.nodes.values()]
+        return gpu_nodes + [_cpu_node(number, self.definition) for number in range(self.definition.cpu_nodes)]
+
+
+def _build_nodes(definition: Definition) -> Iterable[Node]:
+    racks = [(pool, rack) for pool in definition.pools for rack in range(pool.racks)]
+    by_node: dict[str, list[Fault]] = {}
+    for fault in definition.faults:
+        for name in fault.where():
+            by_node.setdefault(name, []).append(fault)
+    for rack_number, (pool, _rest) in enumerate(racks):
+        for number in range(pool.nodes_per_rack):
+            seat = Seat(f"gpu-r{rack_number}-n{number:02d}", f"r{rack_number}", rack_number, number, pool.gpu)
+            yield Node(
+                seat=seat,
+                clique=_clique(definition.seed, seat),
+                fabric=definition.fabric,
+                nics=_nics(definition, pool.gpu),
+                faults=tuple(by_node.get(seat.name, ())),
+            )
+
+
+def _clique(seed: int, seat: Seat) -> str:
+    """The NVLink domain id as the DRA driver and GPU feature discovery write it: cluster UUID, dot, clique id."""
+    if not seat.gpu.clique_nodes:
+        return ""
+    digits = seat.rack_digest(32, f"clique-{seed}-{seat.number // seat.gpu.clique_nodes}")
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return f"{uuid}.32766"
+
+
+def _nics(definition: Definition, gpu: GpuProduct) -> dict[str, int]:
+    if definition.fabric == "tcp":
+        return {}
+    if definition.fabric == "efa":
+        return {"vpc.amazonaws.com/efa": gpu.efa_nics}
+    resources = definition.platform.nics(gpu)
+    if "vpc.amazonaws.com/efa" in resources:  # AWS with InfiniBand or RoCE: what a shared device plugin would offer
+        return {"rdma/hca_shared_devices_a": gpu.nics}
+    return {name: count for name, count in resources.items() if count}
+
+
+def node_object(node: Node, definition: Definition) -> dict[str, t.Any]:
+    """The Node object of a GPU node, faults applied."""
+    gpu, software = node.gpu, definition.software
+    arm = gpu.product in ARM_FAMILIES
+    resources = {
+        "cpu": "144" if arm else "192",
+        "memory": "1009Gi" if arm else "2015Gi",
+        "ephemeral-storage": "3500Gi",
+        "hugepages-1Gi": "0",
+        "hugepages-2Mi": "0",
+        "pods": "110",
+        "nvidia.com/gpu": str(gpu.gpus_per_node),
+        **{name: str(count) for name, count in node.nics.items()},
+    }
+    manifest: dict[str, t.Any] = {
+        "metadata": {
+            "name": node.name,
+            "labels": {
+                **_base_labels(node.name, arm),
+                "topology.kubernetes.io/rack": node.rack,
+                **definition.platform.labels(node.seat),
+                **_gpu_labels(node, definition),
+                **_nic_labels(definition.fabric),
+            },
+            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
+        },
+        "spec": {},
+        "status": {
+            "capacity": dict(resources),
+            "allocatable": {**resources, "cpu": "142" if arm else "190", "memory": "1000Gi" if arm else "2000Gi"},
+            "conditions": [],
+            "nodeInfo": _node_info(node.seat.digest(32, "machine"), arm, software.kubelet),
+        },
+    }
+    if "vpc.amazonaws.com/efa" in node.nics:  # images for EFA reserve huge pages for the provider
+        for amounts in (manifest["status"]["capacity"], manifest["status"]["allocatable"]):
+            amounts["hugepages-2Mi"] = "10256Mi"
+    provider_id = definition.platform.provider_id(node.seat)
+    if provider_id:
+        manifest["spec"]["providerID"] = provider_id
+    for fault in node.faults:
+        fault.dress(manifest)
+    return manifest
+
+
+def _base_labels(name: str, arm: bool = False) -> dict[str, str]:
+    return {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64" if arm else "amd64"}
+
+
+def _gpu_labels(node: Node, definition: Definition) -> dict[str, str]:
+    """The labels of GPU feature discovery and of the GPU operator."""
+    gpu, software = node.gpu, definition.software
+    driver = (*software.driver.split("."), "0")[:3]
+    cuda = software.cuda.split(".")
+    labels = {
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.product": gpu.product,
+        "nvidia.com/gpu.family": gpu.family,
+        "nvidia.com/gpu.count": str(gpu.gpus_per_node),
+        "nvidia.com/gpu.memory": str(gpu.memory_mib),
+        "nvidia.com/gpu.replicas": "1",
+        "nvidia.com/gpu.sharing-strategy": "none",
+        "nvidia.com/gpu.mode": "compute",
+        "nvidia.com/gpu.machine": "Simulated-GPU-Server",
+        "nvidia.com/gpu.compute.major": str(gpu.compute[0]),
+        "nvidia.com/gpu.compute.minor": str(gpu.compute[1]),
+        "nvidia.com/cuda.driver.major": driver[0],
+        "nvidia.com/cuda.driver.minor": driver[1],
+        "nvidia.com/cuda.driver.rev": driver[2],
+        "nvidia.com/cuda.driver-version.full": software.driver,
+        "nvidia.com/cuda.driver-version.major": driver[0],
+        "nvidia.com/cuda.driver-version.minor": driver[1],
+        "nvidia.com/cuda.driver-version.revision": driver[2],
+        "nvidia.com/cuda.runtime.major": cuda[0],
+        "nvidia.com/cuda.runtime.minor": cuda[1],
+        "nvidia.com/cuda.runtime-version.full": software.cuda,
+        "nvidia.com/cuda.runtime-version.major": cuda[0],
+        "nvidia.com/cuda.runtime-version.minor": cuda[1],
+        "nvidia.com/mig.capable": str(gpu.compute >= (8, 0) and gpu.compute != (8, 9)).lower(),
+        "nvidia.com/mig.strategy": "single",
+        "nvidia.com/mps.capable": "false",
+        "nvidia.com/vgpu.present": "false",
+    }
+    if node.clique:
+        labels["nvidia.com/gpu.clique"] = node.clique
+    return labels
+
+
+def _nic_labels(fabric: str) -> dict[str, str]:
+    if fabric not in ("ib", "roce"):
+        return {}
+    return {
+        "feature.node.kubernetes.io/pci-15b3.present": "true",
+        "feature.node.kubernetes.io/rdma.available": "true",
+        "feature.node.kubernetes.io/rdma.capable": "true",
+    }
+
+
+def _node_info(digits: str, arm: bool, kubelet: str) -> dict[str, str]:
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    return {
+        "machineID": digits,
+        "systemUUID": uuid,
+        "bootID": uuid[::-1],
+        "kernelVersion": "6.8.0-1030-nvidia",
+        "osImage": "Ubuntu 24.04.3 LTS",
+        "containerRuntimeVersion": "containerd://2.1.4",
+        "kubeletVersion": kubelet,
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": "arm64" if arm else "amd64",
+    }
+
+
+def _cpu_node(number: int, definition: Definition) -> dict[str, t.Any]:
+    name = f"cpu-n{number:02d}"
+    resources = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "900Gi", "pods": "110"}
+    digits = hashlib.sha256(name.encode()).hexdigest()[:32]
+    return {
+        "metadata": {"name": name, "labels": _base_labels(name)},
+        "spec": {},
+        "status": {
+            "capacity": dict(resources),
+            "allocatable": dict(resources),
+            "conditions": [],
+            "nodeInfo": _node_info(digits, False, definition.software.kubelet),
+        },
+    }

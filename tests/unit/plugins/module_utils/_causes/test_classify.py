@@ -1,0 +1,139 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Causes: our faults are not the nodes' faults, and each cause keeps the API's own words."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import API_WORDS, EXIT_CODES, classify_attempt
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reasons import REASONS
+
+
+def attempt(outcome="failed", **keys):
+    return {
+        "attempt": 1,
+        "outcome": outcome,
+        "reason": None,
+        "message": "",
+        "nodes": [],
+        "exit_code": None,
+        "pods": [],
+        "events": [],
+        "health": [],
+        **keys,
+    }
+
+
+def pod(reason, node="n1", **keys):
+    return {"name": "g001-0-abcde", "node": node, "reason": reason, **keys}
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (attempt(pods=[pod("OOMKilled")], exit_code=137), "OOMKilled"),
+        (attempt(pods=[pod("Evicted")]), "Evicted"),
+        (attempt(pods=[pod("UnexpectedAdmissionError")]), "DeviceRejected"),
+        (attempt(pods=[pod("OutOfnvidia.com/gpu")]), "DeviceRejected"),
+        (attempt(pods=[pod("NodeLost")]), "NodeLost"),
+        (attempt(pods=[pod("ImagePullBackOff", node=None)]), "ImagePull"),
+        (attempt(pods=[pod("InvalidImageName")]), "ImagePull"),
+        (attempt(pods=[pod("CreateContainerConfigError")]), "SetupError"),
+        (attempt(pods=[pod("DeletionByTaintManager")]), "Evicted"),
+        (attempt(reason="ErrImagePull", message="manifest unknown"), "ImagePull"),
+        (
+            attempt("not_started", reason="Unschedulable", message="0/64 nodes are available: 64 Insufficient nvidia.com/gpu."),
+            "Unschedulable",
+        ),
+        (attempt("not_started", message="0/64 nodes are available: 64 Insufficient nvidia.com/gpu."), "Unschedulable"),
+        (attempt("not_started", reason="Queued", message="not admitted by the queue"), "Queued"),
+        (attempt("not_started", events=["Warning FailedCreate job/x: pods is forbidden: exceeded quota: gpus"]), "Quota"),
+        (attempt("not_started", events=["Warning FailedCreate job/x: failed quota: q: must specify limits.cpu"]), "Quota"),
+        (
+            attempt("not_started", events=['Warning FailedCreate job/x: pods "x" is forbidden: violates PodSecurity "restricted"']),
+            "AdmissionDenied",
+        ),
+        (
+            attempt("not_started", message='Internal error: failed calling webhook "v.kueue": dial tcp: connection refused'),
+            "AdmissionDenied",
+        ),
+        (attempt("not_started", events=['Warning Failed pod/x: Failed to pull image "x": not found']), "ImagePull"),
+        (attempt("timed_out", events=["Warning FailedMount pod/x: MountVolume.SetUp failed"]), "SetupError"),
+        (attempt("timed_out"), "TimedOut"),
+        (attempt("timed_out", pods=[pod("Evicted")], message="timeout"), "Evicted"),
+        (attempt(reason="DeadlineExceeded", message="Job was active longer than specified deadline"), "TimedOut"),
+        (attempt(reason="WorkloadFailed", message="ssh: Could not resolve hostname w-1", exit_code=255), "LauncherFailed"),
+        (attempt(message="ORTE was unable to reliably start one or more daemons", exit_code=1), "LauncherFailed"),
+        (attempt(reason="BackoffLimitExceeded", message="Job has reached the specified backoff limit", exit_code=3), "WorkloadFailed"),
+        (attempt(exit_code=139), "WorkloadFailed"),
+        (attempt(exit_code=127), "SetupError"),
+        (attempt(exit_code=124), "TimedOut"),
+        (attempt(exit_code=1), "WorkloadFailed"),
+        (attempt(), "WorkloadFailed"),
+        (attempt("cancelled"), "Cancelled"),
+        (attempt("cancelled", reason="Cancelled", message="the run's deadline is over"), "Cancelled"),
+        (attempt("not_started"), "Untested"),
+        (
+            attempt(health=[{"node": "n1", "message": "n1: condition GPUHealthy=False: XID 79", "evidence": ["XID 79"]}]),
+            "HardwareFailureDetected",
+        ),
+        (attempt(health=[{"node": "n1", "message": "n1: condition Ready=Unknown: Kubelet stopped posting", "evidence": []}]), "NodeLost"),
+    ],
+)
+def test_cause(given, reason):
+    cause = classify_attempt(given)
+    assert cause["reason"] == reason
+    assert cause["message"]
+    assert cause["hint"]
+    assert cause["retryable"] is REASONS[reason].retryable
+
+
+def test_success_has_no_cause():
+    assert (
+        classify_attempt(attempt("succeeded", exit_code=0, events=["Warning FailedScheduling x", "Warning Failed to pull image"]))["reason"]
+        is None
+    )
+
+
+def test_success_with_an_evicted_pod_is_told():
+    """A pod evicted for ephemeral storage may end with exit code 0."""
+    assert classify_attempt(attempt("succeeded", exit_code=0, pods=[pod("Evicted")]))["reason"] == "Evicted"
+
+
+def test_the_cause_comes_before_its_consequences():
+    given = attempt(
+        exit_code=255,
+        message="ssh: connect to host w-1: Connection refused",
+        pods=[pod("Error", "n2"), pod("UnexpectedAdmissionError", "n1")],
+    )
+    cause = classify_attempt(given)
+    assert (cause["reason"], cause["nodes"]) == ("DeviceRejected", ["n1"])
+
+
+def test_normal_events_accuse_nobody():
+    assert (
+        classify_attempt(attempt(exit_code=1, events=["Normal Pulled pod/x: exceeded quota is only a word here"]))["reason"]
+        == "WorkloadFailed"
+    )
+
+
+def test_health_names_the_node_and_quotes_the_condition():
+    cause = classify_attempt(
+        attempt(exit_code=1, health=[{"node": "n7", "message": "n7: condition GPUHealthy=False", "evidence": ["GPUHealthy=False: XID 79"]}])
+    )
+    assert cause["nodes"] == ["n7"]
+    assert cause["evidence"] == ["GPUHealthy=False: XID 79"]
+
+
+@pytest.mark.parametrize("word", sorted(API_WORDS))
+def test_every_api_word_means_a_reason_of_the_table(word):
+    assert API_WORDS[word] in REASONS
+    assert classify_attempt(attempt(pods=[pod(word)]))["reason"] == API_WORDS[word]
+
+
+@pytest.mark.parametrize("code", sorted(EXIT_CODES))
+def test_exit_codes_are_spelled_out(code):
+    cause = classify_attempt(attempt(exit_code=code))
+    assert cause["reason"] == EXIT_CODES[code][0]
+    assert str(code) in cause["message"]
