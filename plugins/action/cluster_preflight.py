@@ -7,10 +7,10 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import utc
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.times import utc
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import cleanup, preflight
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 
@@ -25,19 +25,19 @@ class ActionModule(ReadinessAction):
     }
     SPEC_RULES: t.ClassVar[dict[str, t.Any]] = {"required_one_of": [["run_dir", "plan"]], "mutually_exclusive": [["run_dir", "plan"]]}
 
-    def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+    def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """Fails before anything is created; sweeps what an earlier run left whose announced end has passed."""
         client = Client.from_options(arguments)
         if arguments["plan"]:
             run_id, plan = "preflight", arguments["plan"]
         else:
             run = RunDirectory(arguments["run_dir"])
-            run_id, plan = run.read(run.run)["run_id"], run.read(run.plan)
+            run_id, plan = run.read_meta()["run_id"], run.read_plan()
         result = preflight.check(client, run_id, plan["categories"])
         swept = []
         for namespace in result["namespaces"]:
             for dead in cleanup.expired_runs(client, namespace, utc(time.time())):
-                self.say(
+                self.progress(
                     f"Found leftovers of run {dead}, whose control node is gone: {'would remove' if self.check_mode else 'removing'} them"
                 )
                 if not self.check_mode:

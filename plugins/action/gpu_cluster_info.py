@@ -39,7 +39,7 @@ class ActionModule(ReadinessAction):
         "catalog_dirs": {"type": "list", "elements": "path", "default": []},
     }
 
-    def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+    def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """The snapshot of the cluster, with the user's selection applied."""
         catalog = load_catalog(catalog_directories(arguments["catalog_dirs"]))
         target = arguments["target"]

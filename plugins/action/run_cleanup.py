@@ -7,10 +7,10 @@ from __future__ import annotations
 import time
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import utc
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.times import utc
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import cleanup
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 
@@ -25,7 +25,7 @@ class ActionModule(ReadinessAction):
         "wait_timeout": {"type": "int", "default": 180},
     }
 
-    def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+    def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """One run by name, or every run whose announced end has passed."""
         client, namespace = Client.from_options(arguments), arguments["namespace"]
         runs = [arguments["run_id"]] if arguments["run_id"] else cleanup.expired_runs(client, namespace, utc(time.time()))
@@ -35,15 +35,15 @@ class ActionModule(ReadinessAction):
             selector = cleanup.selector(run_id)
             found = [f"{item['kind']}/{item['name']}" for item in cleanup.remaining(client, namespace, selector)]
             if not found:
-                self.say(f"Run {run_id}: no object of it exists in namespace {namespace}")
+                self.progress(f"Run {run_id}: no object of it exists in namespace {namespace}")
                 continue
-            self.say(f"Run {run_id}: {len(found)} objects{' would be removed' if self.check_mode else ''}")
+            self.progress(f"Run {run_id}: {len(found)} objects{' would be removed' if self.check_mode else ''}")
             removed += found
             if not self.check_mode:
                 left += cleanup.clean(client, namespace, selector, timeout_s=arguments["wait_timeout"])["left"]
         for run_id, expires in cleanup.announced_runs(client, namespace).items():
             if run_id not in runs:
-                self.say(f"Run {run_id} may still be going on until {expires}; name it with run_id to remove its objects")
+                self.progress(f"Run {run_id} may still be going on until {expires}; name it with run_id to remove its objects")
         if left:
             raise ClusterError(
                 f"{len(left)} objects are still there: {', '.join(left[:5])}",

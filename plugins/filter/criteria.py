@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError, unknown_value
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria import criteria as room
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS, OPEN
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.category import criteria_of
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import Criterion, evaluate_all
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import KINDS
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
 
 
@@ -28,7 +29,7 @@ def evaluate_criteria(
     kind: str | None = None,
     metrics: dict[str, t.Any] | None = None,
     place: str = "",
-) -> list[dict[str, t.Any]]:
+) -> t.Any:
     """One result per criterion for a measurement; a partial measurement is refused."""
     if not isinstance(measurement, dict) or "values" not in measurement:
         raise InputError("expected a measurement with its values", place="evaluate_criteria", hint="Use the output of measure_logs")
@@ -36,14 +37,13 @@ def evaluate_criteria(
         reason = measurement.get("reason") or measurement.get("verdict") or "it is partial"
         raise InputError(f"the measurement is not complete and is not compared with limits: {reason}", place="evaluate_criteria")
     compiled = _compile(criteria, thresholds, kind or measurement.get("kind", "nccl"), metrics, place)
-    return room.evaluate_all(compiled, measurement["values"])
+    return evaluate_all(compiled, measurement["values"])
 
 
-def _compile(criteria: t.Any, thresholds: t.Any, kind: str, metrics: dict[str, t.Any] | None, place: str) -> list[room.Criterion]:
-    if kind not in METRICS and kind not in OPEN and not metrics:
-        raise unknown_value("kind of measurement", kind, {*METRICS, *OPEN}, place)
-    known = {**METRICS.get(kind, {}), **(metrics or {})}
-    return room.compile_criteria(criteria, thresholds, known, place=place, open_metrics=kind in OPEN)
+def _compile(criteria: t.Any, thresholds: t.Any, kind: str, metrics: dict[str, t.Any] | None, place: str) -> list[Criterion]:
+    # A kind of one's own is measured by nobody here; its metrics are those that are given.
+    measured = {"kind": kind} if not metrics else {"kind": kind if kind in KINDS else "key_value"}
+    return criteria_of({"criteria": criteria, "thresholds": thresholds, "measure": measured}, metrics=metrics, place=place)
 
 
 class FilterModule:

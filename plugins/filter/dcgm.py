@@ -6,16 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import finite
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import measure
-from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
-from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._log_paths import log_paths
-
-
-@plain_filter
-def dcgm_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-    """What dcgmi diag proves about the GPUs of one or more nodes."""
-    return finite(measure("dcgm", log_paths(paths), context or {}))
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import log_filter
 
 
 class FilterModule:
@@ -23,4 +14,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         """Name to function."""
-        return {"dcgm_results": dcgm_results}
+        return {"dcgm_results": log_filter("dcgm_results", "dcgm")}

@@ -14,7 +14,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._log_paths i
 
 
 @plain_filter
-def log_profile_results(paths: t.Any, context: dict[str, t.Any]) -> dict[str, t.Any]:
+def log_profile_results(paths: t.Any, context: dict[str, t.Any]) -> t.Any:
     """The metrics that a log profile declares, from the logs of one run."""
     if not isinstance(context, dict) or not context.get("profile"):
         raise InputError("the context must name a log profile", hint="Give {'profile': NAME_OR_PATH}")

@@ -6,22 +6,15 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import finite
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import measure
-from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import log_filter, plain_filter
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._log_paths import log_paths
 
 
 @plain_filter
-def nccl_results(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-    """The measurement of one run from its log and JSON files."""
-    return finite(measure("nccl", log_paths(paths), context or {}))
-
-
-@plain_filter
-def nccl_transport(paths: t.Any, context: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
+def nccl_transport(paths: t.Any, context: dict[str, t.Any] | None = None) -> t.Any:
     """Which path the data of one run took."""
-    return finite(measure("nccl", log_paths(paths), context or {})["transport"])
+    return measure("nccl", log_paths(paths), context or {})["transport"]
 
 
 class FilterModule:
@@ -29,4 +22,4 @@ class FilterModule:
 
     def filters(self) -> dict[str, t.Callable[..., t.Any]]:
         """Name to function."""
-        return {"nccl_results": nccl_results, "nccl_transport": nccl_transport}
+        return {"nccl_results": log_filter("nccl_results", "nccl"), "nccl_transport": nccl_transport}

@@ -6,20 +6,15 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.given import snapshot_given
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report import model, text
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
 
 
 @plain_filter
-def report_model(
-    judged: dict[str, t.Any],
-    run: dict[str, t.Any],
-    snapshot: dict[str, t.Any],
-    plan: dict[str, t.Any] | None = None,
-    cleanup: dict[str, t.Any] | None = None,
-) -> dict[str, t.Any]:
+def report_model(judged: t.Any, run: dict[str, t.Any], snapshot: t.Any, plan: t.Any = None, cleanup: t.Any = None) -> t.Any:
     """The report as data, see docs/report.schema.json."""
-    return model.build_report(run, snapshot, plan, judged, cleanup)
+    return model.build_report(run, snapshot_given(snapshot), plan, judged, cleanup)
 
 
 @plain_filter
@@ -29,7 +24,7 @@ def report_text(report: dict[str, t.Any]) -> str:
 
 
 @plain_filter
-def report_summary(report: dict[str, t.Any], limit: int = 200) -> dict[str, t.Any]:
+def report_summary(report: t.Any, limit: int = 200) -> dict[str, t.Any]:
     """What a pipeline needs of a report."""
     return model.summary(report, limit)
 

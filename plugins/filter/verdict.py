@@ -6,39 +6,39 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import compile_criteria
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import verdict
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS, OPEN
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.category import criteria_of
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import categories as judging
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import certification
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline import given
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters import plain_filter
 
 
 @plain_filter
 def judge_category(
-    category: dict[str, t.Any],
-    observation: dict[str, t.Any] | None,
-    measurements: dict[str, t.Any],
-    kind: str | None = None,
-    allow_no_criteria: bool = False,
-) -> dict[str, t.Any]:
+    category: t.Any, observation: t.Any, measurements: t.Any, kind: str | None = None, allow_no_criteria: bool = False
+) -> t.Any:
     """The judged category: groups, members, findings, verdict."""
-    kind = kind or (category.get("measure") or {}).get("kind") or "nccl"
-    place = str(category.get("id") or "")
-    compiled = compile_criteria(
-        category.get("criteria"), category.get("thresholds"), METRICS.get(kind, {}), place=place, open_metrics=kind in OPEN
+    wanted = given.category_given(category, kind)
+    compiled = criteria_of(wanted, place=str(wanted["id"] or ""))
+    return judging.judge_category(
+        wanted,
+        given.observation_given(observation),
+        given.measurements_given(measurements),
+        compiled,
+        allow_no_criteria=allow_no_criteria,
     )
-    return verdict.judge_category(category, observation, measurements, compiled, allow_no_criteria=allow_no_criteria)
 
 
 @plain_filter
-def apply_isolation(judged: dict[str, t.Any], conclusions: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+def apply_isolation(judged: t.Any, conclusions: t.Any) -> t.Any:
     """The judged category with the conclusions of isolation."""
-    return verdict.apply_isolation(judged, conclusions)
+    return judging.apply_isolation(judged, given.conclusions_given(conclusions))
 
 
 @plain_filter
-def roll_up(categories: list[dict[str, t.Any]], snapshot: dict[str, t.Any]) -> dict[str, t.Any]:
+def roll_up(categories: t.Any, snapshot: t.Any) -> t.Any:
     """The verdict of the certification, and of every node."""
-    return verdict.roll_up(snapshot, categories)
+    return certification.roll_up(given.snapshot_given(snapshot), categories)
 
 
 class FilterModule:

@@ -40,8 +40,9 @@ options:
     type: bool
     default: false
 notes:
-  - "Needs these verbs in the namespace of the workload: create, delete, patch, get, list, watch on jobs (batch);
-    create, delete, list on configmaps, services and secrets; get, list, watch, delete on pods; get on pods/log; list on events."
+  - "Needs these verbs in the namespace of the workload: create, get, list, watch, patch, delete on jobs (batch);
+    list, watch, delete on pods; get on pods/log; create, get, list, delete on configmaps, services, secrets;
+    list on events."
   - "Needs get, list, watch on nodes in the cluster. Never writes to a node."
 """
 

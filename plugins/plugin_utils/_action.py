@@ -21,7 +21,7 @@ SHIPPED_CATALOG = os.path.join(COLLECTION_ROOT, "catalog")
 
 
 class ReadinessAction(ActionBase):
-    """Subclasses give ARGUMENT_SPEC and act(arguments, task_vars) -> result."""
+    """Subclasses give ARGUMENT_SPEC and execute(arguments, task_vars) -> result."""
 
     ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {}
     # Extra keywords of the argument spec: mutually_exclusive, required_together …
@@ -37,7 +37,7 @@ class ReadinessAction(ActionBase):
         del tmp
         _validation, arguments = self.validate_argument_spec(self.ARGUMENT_SPEC, **self.SPEC_RULES)
         try:
-            result.update(self.act(to_plain(arguments), task_vars or {}))
+            result.update(self.execute(to_plain(arguments), task_vars or {}))
         except ReadinessError as error:
             result.update(failed=True, msg=error.render(), error=error.as_dict())
         except Exception as error:  # a defect of ours: told in one line, with what a report of it needs
@@ -48,7 +48,7 @@ class ReadinessAction(ActionBase):
             result.update(failed=True, msg=text, error={"message": text, "place": place, "hint": "Please report it"})
         return result
 
-    def act(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+    def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """The work of the plugin."""
         raise ReadinessError(f"{type(self).__name__} does nothing")
 
@@ -57,7 +57,7 @@ class ReadinessAction(ActionBase):
         """Whether nothing may be changed."""
         return bool(self._task.check_mode)
 
-    def say(self, text: str) -> None:
+    def progress(self, text: str) -> None:
         """One line of live progress, shown while the task runs (also in AWX). Never fails: the reader may be gone."""
         try:
             Display().display(f"[{time.strftime('%H:%M:%S')}] {text}")

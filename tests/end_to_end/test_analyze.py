@@ -13,7 +13,7 @@ import sys
 import jsonschema
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import verify_manifest
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.manifest import verify_manifest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "docs/report.schema.json").read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.batch import make_ssh_key
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.anchors import make_ssh_key
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.mpi_script import mpi_script
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.objects import ssh_secret
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import yaml
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.category import with_thresholds
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import measurement
 
 HERE = Path(__file__).parent
@@ -41,6 +42,24 @@ VECTOR_KINDS: dict[str, str] = {
     "nvbandwidth": "nvbandwidth",
     "gpu_burn": "gpu_burn",
     "key_value": "key_value",
+}
+# A vector's word for the verdict of a measurement, by the reason that it is; a diagnostic's by its class.
+VERDICT_WORDS: dict[str | None, str] = {
+    None: "measured",
+    "DataCorruption": "wrong_data",
+    "TransportFallback": "wrong_transport",
+    "ThresholdViolation": "threshold_violated",
+    "LogIncomplete": "incomplete",
+    "NoMeasurement": "no_data",
+    "TimedOut": "timed_out",
+    "SetupError": "setup_error",
+}
+OTHER_VERDICT = "run_failed"
+CLASS_WORDS = {
+    "hardware_reset": "hardware_fail",
+    "busy": "retry",
+    "inconclusive": "retry",
+    "timed_out": "incomplete",
 }
 PROSE = {"reason", "note", "about"}
 PROSE_OF_KIND: dict[str, set[str]] = {"training_log": {"profile"}}
@@ -86,10 +105,19 @@ def run_vector(path: Path) -> list[str]:
     given = dict(vector["input"])
     names = given.pop("files", None) or [given["file"]]
     given.pop("file", None)
+    thresholds = given.pop("thresholds", None)
     said = measurement.measure(VECTOR_KINDS[kind], [str(log_file(path.parent / name)) for name in names], given)
+    said = in_words(with_thresholds(said, thresholds))
     prose = PROSE | PROSE_OF_KIND.get(kind, set())
     expected = {key: value for key, value in vector.items() if key not in prose | {"input", "kind"}}
     return list(differences(expected, said))
+
+
+def in_words(said: dict[str, t.Any]) -> dict[str, t.Any]:
+    """The measurement with its verdict as vectors spell it."""
+    if said["kind"] == "dcgm":
+        return {**said, "verdict": CLASS_WORDS.get(said["class"], said["class"])}
+    return {**said, "verdict": VERDICT_WORDS.get(said["verdict"], OTHER_VERDICT)}
 
 
 def differences(expected: t.Any, actual: t.Any, where: str = "") -> t.Iterator[str]:
@@ -147,9 +175,9 @@ def _without(row: dict[str, t.Any], *keys: str) -> dict[str, t.Any]:
 
 
 def _prefix_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import prefixes as cleaning
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import prefixes
 
-    return cleaning.strip_prefix(row["line"]), _without(row, "line")
+    return prefixes.strip_prefix(row["line"]), _without(row, "line")
 
 
 def _table_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
@@ -181,16 +209,18 @@ def _goodput_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
     from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.training import goodput
 
     terms = ("t_w", "t_ch", "t_rm", "t_re", "t_save")
-    return goodput.from_terms(row), _without(row, *terms)
+    said = goodput.from_terms(row)
+    return {**said, "verdict": VERDICT_WORDS[said["verdict"]]}, _without(row, *terms)
 
 
 def _exit_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
     """An exit status of dcgmi, or an error code of its documents."""
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import codes as dcgm_codes
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes import dcgm_exits
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import codes
 
     if "error_id" in row:
-        return {"severity": dcgm_codes.SEVERITY_OF_CODE.get(row["error_id"])}, _without(row, "error_id")
-    status = dcgm_codes.exit_status(row["exit"])
+        return {"severity": codes.SEVERITY_OF_CODE.get(row["error_id"])}, _without(row, "error_id")
+    status = dcgm_exits.exit_status(row["exit"])
     said = (
         {"ret": None, "name": None, "class": None} if status is None else {"ret": status.ret, "name": status.name, "class": status.outcome}
     )

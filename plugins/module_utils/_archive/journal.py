@@ -4,16 +4,13 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import threading
 import typing as t
 
-
-def utc(seconds: float) -> str:
-    """RFC 3339 with whole seconds."""
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+from .._common.shapes import AttemptRecord
+from .._common.times import utc
 
 
 class Journal:
@@ -54,9 +51,9 @@ def read_journal(path: str) -> list[dict[str, t.Any]]:
     return entries
 
 
-def finished_attempts(entries: t.Iterable[t.Mapping[str, t.Any]], category: str) -> dict[str, list[dict[str, t.Any]]]:
+def finished_attempts(entries: t.Iterable[t.Mapping[str, t.Any]], category: str) -> dict[str, list[AttemptRecord]]:
     """Records of attempts that ended, by group, in order: what an earlier start of the run has already done."""
-    done: dict[str, list[dict[str, t.Any]]] = {}
+    done: dict[str, list[AttemptRecord]] = {}
     for entry in entries:
         if entry.get("event") == "attempt_done" and entry.get("category") == category:
             done.setdefault(entry["group"], []).append(entry["record"])

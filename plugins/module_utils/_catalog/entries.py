@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import typing as t
 
-from .._common.checks import known_keys, list_of, of_type, one_of, size_bytes, text, truth, whole_number
+from .._common.checks import boolean, integer, known_keys, list_of, of_type, one_of, size_bytes, text
 from .._common.errors import InputError, unknown_value
+from .._common.shapes import Explained
 
 ENTRY_KEYS = (
     "name",
@@ -135,13 +136,13 @@ def check_entry(raw: t.Any, place: str) -> Entry:
         "option_defaults_by_test_scale": by_scale,
         "mpi": known_keys(entry.get("mpi"), ("mpirun", "binary", "args"), f"{place}: mpi"),
         "env": of_type(entry.get("env") or [], list, f"{place}: env"),
-        "timeouts": {"attempt_s": whole_number(timeouts.get("attempt_s", 3600), f"{place}: timeouts.attempt_s", minimum=1)},
+        "timeouts": {"attempt_s": integer(timeouts.get("attempt_s", 3600), f"{place}: timeouts.attempt_s", minimum=1)},
     }
 
 
 def resolve_options(
     entry: Entry, given: t.Mapping[str, t.Any], test_scale: str, place: str, memory_mib: int | None = None
-) -> tuple[dict[str, t.Any], list[dict[str, t.Any]]]:
+) -> tuple[dict[str, t.Any], list[Explained]]:
     """Option values for one category, and which rule set each: user, test scale, GPU memory, or the entry's default.
 
     Sizes stay as written (16G): that is how the program takes them. memory_mib: of one GPU, when it is known: an option with
@@ -149,7 +150,7 @@ def resolve_options(
     """
     known_keys(dict(given), entry["options"], place)
     values: dict[str, t.Any] = {}
-    explain = []
+    explain: list[Explained] = []
     by_scale = entry["option_defaults_by_test_scale"].get(test_scale, {})
     for name, option in entry["options"].items():
         candidates = [
@@ -179,12 +180,12 @@ def _fitting(option: t.Mapping[str, t.Any], memory_mib: int | None) -> str | Non
 def _checked(value: t.Any, option: t.Mapping[str, t.Any], place: str) -> t.Any:
     kind = option["type"]
     if kind == "int":
-        return whole_number(value, place, minimum=option.get("minimum", 0))
+        return integer(value, place, minimum=option.get("minimum", 0))
     if kind == "size":
         size_bytes(value, place)
         return str(value).strip().upper()
     if kind == "bool":
-        return truth(value, place)
+        return boolean(value, place)
     return text(str(value), place, pattern=r"[A-Za-z0-9_.:,=+-]+", hint="Letters, digits and _.:,=+- only")
 
 

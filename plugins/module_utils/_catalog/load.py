@@ -44,12 +44,11 @@ PLATFORM_DEFAULTS: dict[str, t.Any] = {
 }
 
 
-def shipped_catalog_dir() -> str:
-    """The catalog that comes with the collection. Only on the controller: a module's zip does not carry it."""
-    directory = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "catalog")
-    if not os.path.isdir(directory):
-        raise InputError("the collection's catalog is not reachable from here", place=directory, hint="Call this on the controller.")
-    return os.path.normpath(directory)
+def check_directories(directories: Sequence[str]) -> None:
+    """Raises InputError for a catalog directory that does not exist."""
+    for directory in directories:
+        if not os.path.isdir(directory):
+            raise InputError("is not a directory", place=directory, hint="Each of catalog_dirs must exist")
 
 
 def load_catalog(directories: Sequence[str]) -> Catalog:
@@ -59,9 +58,8 @@ def load_catalog(directories: Sequence[str]) -> Catalog:
     Raises InputError with file and line for anything that is not as it should be.
     """
     catalog: Catalog = {"gpus": [], "platforms": {}, "topology": {"clique": [], "rack": [], "block": []}, "health_conditions": []}
+    check_directories(directories)
     for directory in reversed(list(directories)):
-        if not os.path.isdir(directory):
-            raise InputError("is not a directory", place=directory, hint="Name catalog directories that exist.")
         _add_directory(catalog, directory)
     for row in catalog["gpus"]:
         for key, value in GPU_DEFAULTS.items():

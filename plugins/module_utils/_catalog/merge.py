@@ -12,6 +12,8 @@ import copy
 import typing as t
 from collections.abc import Iterable, Mapping
 
+from .._common.shapes import Explained
+
 # Lists of named things: which key names them. Everything else that is a list is one value.
 LIST_KEYS = {
     "env": ("name",),
@@ -24,7 +26,7 @@ LIST_KEYS = {
 MAPPINGS = frozenset({"env", "resources", "annotations", "annotations_per_nic", "mca", "security"})
 
 Path = tuple[str, str]
-Explanation = dict[str, t.Any]
+Explanation = Explained
 
 
 def flatten(fragment: Mapping[str, t.Any]) -> dict[Path, t.Any]:
@@ -56,7 +58,7 @@ def merge(layers: Iterable[tuple[str, Mapping[str, t.Any]]]) -> tuple[dict[Path,
         for path, value in flatten(fragment).items():
             history.setdefault(path, []).append((rule, value))
     values: dict[Path, t.Any] = {}
-    explain = []
+    explain: list[Explained] = []
     for path, settings in history.items():
         rule, value = settings[-1]
         if value is not None:

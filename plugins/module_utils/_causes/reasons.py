@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one table of reasons. docs/reasons.md is written from it (`tools/write_reasons.py`).
 
-To add a reason: add a row, run that script, and teach `classify.py` or a measurement to use it.
+To add a reason: add a row, run that script, and name it in `api_words`, `wordings`, `exit_codes` or a measurement.
 """
 
 from __future__ import annotations
 
 import typing as t
+
+from .._common.shapes import Finding, Verdict
 
 EFFECTS = {
     "convicts": "the named node is failed; the other members of its group are untested, not accused",
@@ -29,7 +31,7 @@ class Reason(t.NamedTuple):
 
     name: str
     effect: str
-    verdict: str
+    verdict: Verdict
     kind: str
     retryable: bool
     meaning: str
@@ -122,11 +124,8 @@ def reason_of(name: str | None) -> Reason:
 
 def finding(
     reason: str, message: str, *, node: str | None = None, evidence: t.Iterable[str] = (), hint: str = "", note: bool = False
-) -> dict[str, t.Any]:
-    """One finding of a group or node.
-
-    {reason, node (null: no member is named), message, evidence[], hint, note (true: it changes no verdict)}
-    """
+) -> Finding:
+    """One finding of a group or node; node: None when no member is named, note: it changes no verdict."""
     row = reason_of(reason)
     is_note = note or row.effect == "note"
     return {"reason": row.name, "node": node, "message": message, "evidence": list(evidence), "hint": hint or row.hint, "note": is_note}
@@ -138,7 +137,7 @@ def as_markdown() -> str:
         "# Reasons",
         "",
         "Every verdict that is not `passed` has a reason from this table. It is written from",
-        "`plugins/module_utils/_judge/reasons.py` by `tools/write_reasons.py`; change it there.",
+        "`plugins/module_utils/_causes/reasons.py` by `tools/write_reasons.py`; change it there.",
         "",
         "What a reason does to nodes:",
         "",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from .._common.errors import ClusterError
 from .client import Client
+from .kinds import SERVICE
 
 Apis = dict[str, dict[str, t.Any]]
 
@@ -76,7 +77,7 @@ def _dcgm_service(client: Client, notes: list[str]) -> dict[str, t.Any] | None:
     """{namespace, name, port} of the standalone DCGM host engine, in whichever namespace it is."""
     try:
         for name in _DCGM_SERVICES:
-            for service in client.list("/api/v1/services", field_selector=f"metadata.name={name}"):
+            for service in client.list(SERVICE.path(), field_selector=f"metadata.name={name}"):
                 metadata = service.get("metadata", {})
                 if metadata.get("name") == name:  # a server that ignores the selector
                     return {"namespace": metadata.get("namespace"), "name": name, "port": _dcgm_port(service)}

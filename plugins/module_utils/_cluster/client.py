@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 from .._common.errors import ClusterError, InputError
 from .auth import Transport, open_transport, without_credentials
 from .hints import hint_for, hint_for_failure
+from .kinds import POD_LOG
 from .retry import RetryPolicy, surely_not_stored, worth_retrying
 
 CONNECT_TIMEOUT_S = 10.0
@@ -165,7 +166,7 @@ class Client:
         since_time: RFC 3339. A log that breaks off is read again from its start, over what was written, so that the
         file never holds half a log unnoticed; raises ClusterError when it cannot be read whole.
         """
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/log"
+        path = POD_LOG.path(namespace, pod)
         query = {
             "container": container,
             "previous": previous or None,

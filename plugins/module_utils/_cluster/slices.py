@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from .._common.errors import ClusterError
 from .client import Client
+from .kinds import RESOURCE_SLICE
 
 DRIVER = "gpu.nvidia.com"
 _VERSIONS = ("v1", "v1beta2", "v1beta1")
@@ -29,7 +30,7 @@ def read_devices(client: Client, apis: Mapping[str, t.Any], notes: list[str]) ->
         return {}
     found: dict[str, list[dict[str, t.Any]]] = {}
     try:
-        for item in client.list(f"/apis/resource.k8s.io/{version}/resourceslices"):
+        for item in client.list(RESOURCE_SLICE._replace(version=version).path()):
             spec = item.get("spec", {})
             if spec.get("driver") == DRIVER and spec.get("nodeName"):
                 found.setdefault(spec["nodeName"], []).extend(_device(device) for device in spec.get("devices") or [])

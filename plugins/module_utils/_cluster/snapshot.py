@@ -12,6 +12,7 @@ from .._common.errors import ClusterError, unknown_value
 from . import capabilities as probing
 from . import slices
 from .client import Client
+from .kinds import NODE
 from .nodes import looks_like_gpu, project
 from .platforms import detect_platform, summarize
 from .pools import pool_rows, set_expectations, set_findings
@@ -130,7 +131,7 @@ def _gpu_nodes(client: Client, apis: Mapping[str, t.Any], notes: list[str]) -> I
     devices: dict[str, list[dict[str, t.Any]]] | None = None
     try:
         raw: Mapping[str, t.Any]
-        for raw in client.list("/api/v1/nodes"):
+        for raw in client.list(NODE.path()):
             if slices.may_be_dra_only(raw) and "resource.k8s.io" in apis:
                 if devices is None:
                     devices = slices.read_devices(client, apis, notes)

@@ -42,7 +42,7 @@ def one_of(value: t.Any, allowed: t.Iterable[t.Any], what: str, place: str) -> t
     return value
 
 
-def whole_number(value: t.Any, place: str, *, minimum: int = 0, maximum: int | None = None) -> int:
+def integer(value: t.Any, place: str, *, minimum: int = 0, maximum: int | None = None) -> int:
     """A whole number within bounds; a text of digits (AWX surveys, -e name=value) counts."""
     if isinstance(value, str) and re.fullmatch(r"-?\d+", value.strip()):
         value = int(value)
@@ -53,7 +53,7 @@ def whole_number(value: t.Any, place: str, *, minimum: int = 0, maximum: int | N
     return number
 
 
-def truth(value: t.Any, place: str) -> bool:
+def boolean(value: t.Any, place: str) -> bool:
     """true or false; the texts yes/no/true/false count (AWX surveys have no boolean)."""
     if isinstance(value, str) and value.strip().lower() in ("true", "yes", "false", "no"):
         return value.strip().lower() in ("true", "yes")

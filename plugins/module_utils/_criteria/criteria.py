@@ -14,6 +14,7 @@ import math
 import typing as t
 
 from .._common.errors import InputError, unknown_value
+from .._common.shapes import CriterionResult, Limit
 from . import cel, cel_eval, cel_types
 
 # NVCRE's keys, and our metrics for them; the first one the kind declares is taken. Bandwidth is compared at the judged size,
@@ -23,7 +24,7 @@ THRESHOLD_KEYS: dict[str, tuple[str, ...]] = {
     "algBandwidthGBps": ("alg_bandwidth",),
     "goodputRatio": ("goodput",),
     "avgTFLOPsPerGPU": ("tflops_per_gpu",),
-    "avgStepTimeSec": ("step_time_s",),
+    "avgStepTimeSec": ("avg_step_time_s",),
 }
 TYPES = {"number": "double", "double": "double", "float": "double", "int": "int", "string": "string", "bool": "bool", "list": "list:string"}
 _FLIP = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
@@ -77,7 +78,7 @@ def compile_criteria(
     return compiled
 
 
-def evaluate(criterion: Criterion, values: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def evaluate(criterion: Criterion, values: t.Mapping[str, t.Any]) -> CriterionResult:
     """Judge one criterion by the `values` of a complete measurement.
 
     Returns {expression, key, status: passed|failed|unmeasured|error, passed, metric, measured, unit, op, limit, margin,
@@ -90,7 +91,7 @@ def evaluate(criterion: Criterion, values: t.Mapping[str, t.Any]) -> dict[str, t
     status, error = ("unmeasured", f"no value for {', '.join(missing)}") if missing else _run(criterion, used)
     lead = min(limits, key=lambda item: (item["margin"] is None, item["margin"] or 0.0), default=None)
     metric = missing[0] if missing else lead["metric"] if lead else criterion.metrics[0]
-    result: dict[str, t.Any] = {
+    result: CriterionResult = {
         "expression": criterion.expression,
         "key": criterion.key or None,
         "status": status,
@@ -104,12 +105,13 @@ def evaluate(criterion: Criterion, values: t.Mapping[str, t.Any]) -> dict[str, t
         "limits": limits,
         "values": used,
         "error": error,
+        "message": "",
     }
     result["message"] = _message(result)
     return result
 
 
-def evaluate_all(criteria: t.Iterable[Criterion], values: t.Mapping[str, t.Any]) -> list[dict[str, t.Any]]:
+def evaluate_all(criteria: t.Iterable[Criterion], values: t.Mapping[str, t.Any]) -> list[CriterionResult]:
     """`evaluate` for each criterion, in their order."""
     return [evaluate(criterion, values) for criterion in criteria]
 
@@ -206,7 +208,7 @@ def _constant(node: cel.Node) -> float | None:
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
-def _against(metric: str, sign: str, limit: float, measured: t.Any) -> dict[str, t.Any]:
+def _against(metric: str, sign: str, limit: float, measured: t.Any) -> Limit:
     margin = None
     if isinstance(measured, (int, float)) and not isinstance(measured, bool) and limit != 0:
         distance = limit - measured if sign in ("<", "<=") else measured - limit
@@ -226,7 +228,7 @@ def _run(criterion: Criterion, used: dict[str, t.Any]) -> tuple[str, str | None]
     return ("passed" if outcome else "failed"), None
 
 
-def _message(result: dict[str, t.Any]) -> str:
+def _message(result: CriterionResult) -> str:
     shown = ", ".join(f"{name} = {number(value)}" for name, value in result["values"].items() if value is not None)
     unit = f" {result['unit']}" if result["unit"] and len(result["values"]) == 1 and shown else ""
     words = {"passed": "met", "failed": "missed", "unmeasured": "cannot be judged", "error": "cannot be evaluated"}[result["status"]]

@@ -10,19 +10,16 @@ from __future__ import annotations
 import typing as t
 from pathlib import PurePath
 
+from .._causes.record import attempt_record, pod_record
 from .._common.errors import InputError
-from .._criteria.criteria import Criterion, compile_criteria
+from .._common.shapes import GroupObservation
+from .._criteria.category import criteria_of
+from .._criteria.criteria import Criterion
 
 Row = dict[str, t.Any]
 
 
-def compile_for_kinds(
-    kinds: t.Iterable[str],
-    criteria: t.Any,
-    thresholds: t.Any,
-    metrics: t.Mapping[str, t.Mapping[str, t.Any]],
-    open_kinds: t.Container[str],
-) -> dict[str, list[Criterion]]:
+def compile_for_kinds(kinds: t.Iterable[str], criteria: t.Any, thresholds: t.Any) -> dict[str, list[Criterion]]:
     """The criteria that apply to each kind of log: those whose metrics it measures.
 
     Raises InputError for a criterion that applies to none of them.
@@ -35,7 +32,7 @@ def compile_for_kinds(
         failures = []
         for kind in wanted:
             try:
-                made = compile_criteria(expressions, keys, metrics.get(kind, {}), open_metrics=kind in open_kinds)
+                made = criteria_of({"criteria": expressions, "thresholds": keys, "measure": {"kind": kind}})
             except InputError as error:
                 failures.append(InputError(error.message, place=place or error.place, hint=error.hint))
                 continue
@@ -45,7 +42,7 @@ def compile_for_kinds(
     return result
 
 
-def as_run(logs: t.Sequence[t.Mapping[str, t.Any]], criteria: t.Mapping[str, t.Sequence[Criterion]]) -> Row:
+def run_of_logs(logs: t.Sequence[t.Mapping[str, t.Any]], criteria: t.Mapping[str, t.Sequence[Criterion]]) -> Row:
     """Snapshot, plan and observations for measured logs.
 
     logs: [{name, paths, kind, exit_code, measurement}]. Returns {snapshot, plan, observations: {category id: observation},
@@ -61,8 +58,9 @@ def as_run(logs: t.Sequence[t.Mapping[str, t.Any]], criteria: t.Mapping[str, t.S
         expressions = [criterion.expression for criterion in criteria.get(kind, []) if not criterion.key]
         thresholds = {criterion.key: criterion.expression for criterion in criteria.get(kind, []) if criterion.key}
         category = {"id": category_id, "test": f"logs/{kind}", "test_scale": "logs", "criteria": expressions, "thresholds": thresholds}
-        categories.append({**category, "groups": groups, "untested": []})
-        observations[category_id] = {"groups": [_observed(log, group) for log, group in zip(own, groups, strict=True)], "cleanup": None}
+        categories.append({**category, "measure": {"kind": kind}, "groups": groups, "untested": []})
+        observed = [_observed(log, group) for log, group in zip(own, groups, strict=True)]
+        observations[category_id] = {"groups": observed, "cleanup": None, "cancelled": ""}
         measurements[category_id] = {log["name"]: log["measurement"] for log in own}
     names = sorted({node for category in categories for group in category["groups"] for node in group["nodes"]})
     return {
@@ -87,10 +85,10 @@ def hosts_of(log: t.Mapping[str, t.Any]) -> list[str]:
     return sorted(names) or [PurePath(str(log["name"])).name]
 
 
-def _observed(log: t.Mapping[str, t.Any], group: Row) -> Row:
+def _observed(log: t.Mapping[str, t.Any], group: Row) -> GroupObservation:
     code = log.get("exit_code")
-    pods = [{"name": PurePath(path).name, "node": None, "role": "launcher", "exit_code": code, "log": path} for path in log["paths"]]
-    attempt = {"attempt": 1, "outcome": "succeeded" if code in (None, 0) else "failed", "exit_code": code, "pods": pods}
+    pods = [pod_record(PurePath(path).name, exit_code=code, log=path) for path in log["paths"]]
+    attempt = attempt_record(1, "failed" if code else "succeeded", exit_code=code, pods=pods)
     return {"name": group["name"], "nodes": group["nodes"], "attempts": [attempt]}
 
 
@@ -99,5 +97,6 @@ def _items(value: t.Any, wanted: type) -> t.Any:
     if value is None:
         return wanted()
     if not isinstance(value, wanted):
-        compile_criteria(value if wanted is list else [], value if wanted is dict else {}, {})
+        given = {"criteria": value} if wanted is list else {"thresholds": value}
+        criteria_of({**given, "measure": {"kind": "key_value"}})
     return value

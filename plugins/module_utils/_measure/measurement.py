@@ -12,7 +12,9 @@ from __future__ import annotations
 import importlib
 import typing as t
 
+from .._causes.wordings import reason_of_wording
 from .._common.errors import unknown_value
+from .._common.shapes import Measurement, MeasurementFinding
 
 # kind -> module of this package that provides measure_files(paths, context) -> measurement
 KINDS: dict[str, str] = {
@@ -29,7 +31,7 @@ KINDS: dict[str, str] = {
 }
 
 
-def measure(kind: str, paths: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+def measure(kind: str, paths: t.Sequence[str], context: t.Mapping[str, t.Any] | None = None) -> Measurement:
     """Read the files of one attempt and say what they prove.
 
     kind:    a key of `KINDS`.
@@ -43,12 +45,16 @@ def measure(kind: str, paths: t.Sequence[str], context: t.Mapping[str, t.Any] | 
     if kind not in KINDS:
         raise unknown_value("kind of measurement", kind, KINDS)
     module = importlib.import_module(f"{__package__}.{KINDS[kind]}")
-    return module.measure_files(list(paths), dict(context or {}))
+    made: Measurement = module.measure_files(list(paths), dict(context or {}))
+    if made["verdict"] == "WorkloadFailed":
+        # A log often names what no exit code tells: an eviction, a launcher without its workers, a missing file.
+        made["verdict"] = reason_of_wording(made["reason"]) or "WorkloadFailed"
+    return made
 
 
 def measurement(
     kind: str,
-    verdict: str,
+    verdict: str | None,
     reason: str,
     *,
     complete: bool,
@@ -57,11 +63,14 @@ def measurement(
     parsed: dict[str, t.Any] | None = None,
     transport: dict[str, t.Any] | None = None,
     judged: dict[str, t.Any] | None = None,
-    findings: list[dict[str, t.Any]] | None = None,
+    findings: list[MeasurementFinding] | None = None,
     **extra: t.Any,
-) -> dict[str, t.Any]:
-    """A measurement with every key of the contract present. `extra` adds keys of one kind only."""
-    return {
+) -> Measurement:
+    """A measurement with every key of the contract present. `extra` adds keys of one kind only.
+
+    verdict: what the logs prove to be wrong, a reason of the table; None when nothing is. reason: one sentence for people.
+    """
+    made = {
         "kind": kind,
         "verdict": verdict,
         "complete": complete,
@@ -74,10 +83,21 @@ def measurement(
         "findings": findings or [],
         **extra,
     }
+    return t.cast(Measurement, made)
+
+
+# More samples than this that differ by more than this are not one number.
+UNSTABLE_SPREAD = 0.1
+UNSTABLE_SAMPLES = 3
+
+
+def is_unstable(spread: t.Any, samples: t.Any) -> bool:
+    """Whether samples differ too much to convict anybody. spread: (max - min) / max; None: unknown, as when there is one sample."""
+    return isinstance(spread, (int, float)) and isinstance(samples, int) and samples >= UNSTABLE_SAMPLES and spread > UNSTABLE_SPREAD
 
 
 def finding(
     reason: str, message: str, *, host: str | None = None, entity: str | None = None, evidence: t.Sequence[str] = ()
-) -> dict[str, t.Any]:
+) -> MeasurementFinding:
     """One finding: a reason of the reasons table, what is wrong, where, and the lines that prove it."""
     return {"reason": reason, "host": host, "entity": entity, "message": message, "evidence": list(evidence)}

@@ -1,27 +1,10 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""Verdicts that follow from the exit status alone, the same for every small tool."""
+"""Numbers and words as documents of tools hold them."""
 
 from __future__ import annotations
 
 import typing as t
-
-_TIMED_OUT = frozenset({124})
-_KILLED = frozenset({130, 137, 143})
-_NOT_STARTED = frozenset({126, 127})
-
-
-def failed_verdict(exit_code: int | None) -> str | None:
-    """The verdict of an exit status other than 0; None for 0 and when it is not known."""
-    if not exit_code:
-        return None
-    if exit_code in _TIMED_OUT:
-        return "timed_out"
-    if exit_code in _KILLED:
-        return "incomplete"
-    if exit_code in _NOT_STARTED:
-        return "setup_error"
-    return "run_failed"
 
 
 def number(value: t.Any) -> float | None:

@@ -12,9 +12,10 @@ import typing as t
 from collections import Counter
 
 from .._common.errors import InputError
+from .._common.shapes import Group, SnapshotNode, Untested
 
-Node = dict[str, t.Any]
-Grouping = tuple[list[dict[str, t.Any]], list[dict[str, str]]]
+Node = SnapshotNode
+Grouping = tuple[list[Group], list[Untested]]
 
 # Preference for the rack when no topology key was given: NVLink partition first, since it is the fastest shared part.
 CLIQUE_LABEL = "nvidia.com/gpu.clique"
@@ -27,12 +28,17 @@ def domain_of(node: Node, topology_key: str | None, kind: str | None) -> str | N
         return node["domains"].get("clique")  # without the ids by which a driver says that there is no clique
     if topology_key is not None:
         return node.get("labels", {}).get(topology_key) or (node["name"] if topology_key == "kubernetes.io/hostname" else None)
-    return node["domains"].get(kind) if kind else None
+    return _domain(node, kind) if kind else None
+
+
+def _domain(node: Node, kind: str) -> str | None:
+    domains: t.Mapping[str, t.Any] = node["domains"]
+    return domains.get(kind)
 
 
 def choose_domain_kind(nodes: t.Sequence[Node]) -> str | None:
     """The first kind of domain that every node carries, else the one most nodes carry, else None."""
-    counts = Counter(kind for kind in DOMAIN_ORDER for node in nodes if node["domains"].get(kind))
+    counts = Counter(kind for kind in DOMAIN_ORDER for node in nodes if _domain(node, kind))
     for kind in DOMAIN_ORDER:
         if nodes and counts[kind] == len(nodes):
             return kind
@@ -58,7 +64,7 @@ def group_nodes(nodes: t.Sequence[Node], test_scale: str, topology_key: str | No
     if test_scale != "intra-rack":
         raise InputError(f"unknown test scale {test_scale!r}", place="test_scale")
     members: dict[str, list[Node]] = {}
-    untested = []
+    untested: list[Untested] = []
     for node in ordered:
         domain = domain_of(node, topology_key, kind)
         if domain is None:
@@ -70,5 +76,5 @@ def group_nodes(nodes: t.Sequence[Node], test_scale: str, topology_key: str | No
     return [_group(index, members[domain], domain) for index, domain in enumerate(sorted(members), 1)], untested
 
 
-def _group(index: int, nodes: t.Sequence[Node], domain: str | None) -> dict[str, t.Any]:
-    return {"name": f"g{index:03d}", "nodes": [node["name"] for node in nodes], "domain": domain}
+def _group(index: int, nodes: t.Sequence[Node], domain: str | None) -> Group:
+    return {"name": f"g{index:03d}", "nodes": [node["name"] for node in nodes], "domain": domain, "expected_transport": None}

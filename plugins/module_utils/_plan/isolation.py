@@ -12,18 +12,18 @@ import copy
 import typing as t
 
 from .._causes.reasons import reason_of
+from .._common.shapes import Category, Group, JudgedCategory, JudgedGroup, Request
 from .._isolate import planner
 from .grouping import Node, choose_domain_kind, domain_of
 
 Record = dict[str, t.Any]
-Category = dict[str, t.Any]
 
 # Reasons by which a test says nothing about its nodes; it is repeated, never counted.
 NO_EVIDENCE_EFFECTS = ("untested",)
 DEFAULT_BUDGET = {"waves": 60}
 
 
-def must_isolate(category: Category, judged: t.Mapping[str, t.Any]) -> bool:
+def must_isolate(category: Category, judged: JudgedCategory) -> bool:
     """Whether a judged category of an ordinary test scale has suspects whose fault is to be located, or nodes to be proven without one."""
     if category["isolate"] != "auto" or _same_everywhere(judged):
         return False
@@ -31,27 +31,27 @@ def must_isolate(category: Category, judged: t.Mapping[str, t.Any]) -> bool:
     return suspects or any(_absolved(group) for group in judged["groups"])
 
 
-def _absolved(group: t.Mapping[str, t.Any]) -> bool:
+def _absolved(group: JudgedGroup) -> bool:
     """Whether a node that died or showed its broken hardware stopped the test of others, who have proven nothing since."""
     verdicts = [member["verdict"] for member in group["members"].values()]
     return "failed" in verdicts and verdicts.count("untested") > 1
 
 
-def _same_everywhere(judged: t.Mapping[str, t.Any]) -> bool:
+def _same_everywhere(judged: JudgedCategory) -> bool:
     """Whether every host of every group between nodes fell back alike: an image or a setting, which no smaller group would show better."""
     several = [group for group in judged["groups"] if len(group["nodes"]) > 1]
     return bool(several) and all(_all_fell_back(group) for group in several)
 
 
-def _all_fell_back(group: t.Mapping[str, t.Any]) -> bool:
+def _all_fell_back(group: JudgedGroup) -> bool:
     failing = [item for item in group["findings"] if not item["note"]]
-    transport = (group.get("measurement") or {}).get("transport") or {}
-    return (
-        bool(failing) and failing[0]["reason"] == "TransportFallback" and len(transport.get("hosts") or {}) > 1 and not transport["blame"]
-    )
+    measurement = group["measurement"]
+    transport: t.Mapping[str, t.Any] = (measurement["transport"] if measurement else None) or {}
+    fell_back = bool(failing) and failing[0]["reason"] == "TransportFallback"
+    return fell_back and len(transport.get("hosts") or {}) > 1 and not transport["blame"]
 
 
-def start(category: Category, judged: t.Mapping[str, t.Any] | None, rows: t.Sequence[Node], spec: t.Mapping[str, t.Any]) -> Record:
+def start(category: Category, judged: JudgedCategory | None, rows: t.Sequence[Node], spec: Request) -> Record:
     """A new isolation.
 
     judged: the category as judged so far, whose failed groups are the evidence to start from; None at test scale diagnose.
@@ -66,7 +66,8 @@ def start(category: Category, judged: t.Mapping[str, t.Any] | None, rows: t.Sequ
         ]
         return {"mode": "single", "state": None, "wave": 0, "tests": [], "single": suspects, "conclusion": None}
     if judged is not None:  # a node that is condemned by its own hardware is left out of the search
-        rows = [row for row in rows if judged["members"].get(row["name"], {}).get("verdict") != "failed"]
+        condemned = {name for name, member in judged["members"].items() if member["verdict"] == "failed"}
+        rows = [row for row in rows if row["name"] not in condemned]
     kind = choose_domain_kind(rows)
     nodes = [{"name": row["name"], "domain": domain_of(row, spec["topology_key"], kind)} for row in rows]
     wanted = spec["isolation"]
@@ -180,9 +181,9 @@ def wave_category(category: Category, record: Record) -> Category:
     return derived
 
 
-def _group(category: Category, test: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _group(category: Category, test: t.Mapping[str, t.Any]) -> Group:
     several = len(test["nodes"]) > 1
-    group: dict[str, t.Any] = {"name": test["id"].lower(), "nodes": list(test["nodes"]), "domain": None, "expected_transport": None}
+    group: Group = {"name": test["id"].lower(), "nodes": list(test["nodes"]), "domain": None, "expected_transport": None}
     if several and _mnnvl(category):
         # Between domains traffic leaves NVLink by itself; there the test is that of the category, and its criterion holds.
         group["env"] = {"NCCL_MNNVL_ENABLE": "0" if test["shape"] == "domain-net" else "1"}
@@ -195,7 +196,7 @@ def _mnnvl(category: Category) -> bool:
     return any(item["name"] == "NCCL_MNNVL_ENABLE" and item["value"] == "1" for item in category["template"]["env"])
 
 
-def results_of(category: Category, judged: t.Mapping[str, t.Any], tests: t.Sequence[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
+def results_of(category: Category, judged: JudgedCategory, tests: t.Sequence[t.Mapping[str, t.Any]]) -> list[dict[str, t.Any]]:
     """What a judged wave tells the planner, one result per test."""
     groups = {group["name"]: group for group in judged["groups"]}
     results = []
@@ -221,15 +222,16 @@ def _unbound(result: dict[str, t.Any]) -> dict[str, t.Any]:
     return {**result, "passed": True, "binding": False, "reason": ""}
 
 
-def result_of(group: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def result_of(group: JudgedGroup) -> dict[str, t.Any]:
     """One judged group as {outcome, value, expected, passed, reason, log, minutes, lost}.
 
     Wrong data, a wrong transport, a crash or a hang fail at full strength: no bandwidth makes up for them.
     A cause that is not the nodes' fault is no evidence at all.
     """
-    last = group["attempts"][-1] if group["attempts"] else {}
-    log = next((pod["log"] for pod in last.get("pods", []) if pod["role"] == "launcher"), None)
-    base: dict[str, t.Any] = {"log": log, "minutes": round(last["duration_s"] / 60, 3) if last.get("duration_s") else None}
+    last = group["attempts"][-1] if group["attempts"] else None
+    log = next((pod["log"] for pod in last["pods"] if pod["role"] == "launcher"), None) if last else None
+    seconds = last["duration_s"] if last else None
+    base: dict[str, t.Any] = {"log": log, "minutes": round(seconds / 60, 3) if seconds else None}
     failing = [item for item in group["findings"] if not item["note"]]
     convicted = sorted({item["node"] for item in failing if item["node"] and reason_of(item["reason"]).effect == "convicts"})
     if convicted:
@@ -247,21 +249,19 @@ def _first(failing: t.Sequence[t.Mapping[str, t.Any]]) -> dict[str, str]:
     return {"reason": f"{failing[0]['reason']}: {failing[0]['message']}"} if failing else {}
 
 
-def _numbers(group: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _numbers(group: JudgedGroup) -> dict[str, t.Any]:
     """The judged value, where a higher one is better; the planner compares it with that of groups of the same kind.
 
     The criterion's limit is not handed on: a floor stands well below what a healthy group reaches, and would pass for it.
     """
     for result in group["criteria"]:
         lower = [limit for limit in result.get("limits") or [] if limit.get("op") in (">=", ">")]
-        if lower and isinstance(result.get("measured"), (int, float)):
+        if lower and isinstance(result["measured"], (int, float)):
             return {"value": float(result["measured"])}
     return {}
 
 
-def _prior(
-    category: Category, judged: t.Mapping[str, t.Any], rows: t.Sequence[Node], kind: str | None, spec: t.Mapping[str, t.Any]
-) -> list[dict[str, t.Any]]:
+def _prior(category: Category, judged: JudgedCategory, rows: t.Sequence[Node], kind: str | None, spec: Request) -> list[dict[str, t.Any]]:
     """The category's own groups as evidence that need not be gathered again."""
     domains = {row["name"]: domain_of(row, spec["topology_key"], kind) for row in rows}
     nvl = _mnnvl(category)
@@ -278,59 +278,6 @@ def _prior(
     return prior
 
 
-def conclusions(record: Record, judged: t.Mapping[str, t.Any] | None = None) -> list[dict[str, t.Any]]:
-    """The conclusion as verdicts on nodes, for _judge.verdict.apply_isolation.
-
-    A convicted node is failed, a cleared one passed, one of an unresolved set suspect. A fault between nodes (a pair, a boundary,
-    a partition) is a finding of the category: its nodes stay what the planner proved of them.
-    """
-    conclusion = record["conclusion"]
-    found: list[dict[str, t.Any]] = []
-    named: set[str] = set()
-    for suspect in conclusion["suspects"]:
-        open_question = suspect["class"] in ("unresolved", "irreproducible") or not suspect.get("convicts", True)
-        if suspect["component"]["kind"] == "node" or open_question:
-            verdict = "suspect" if open_question else "failed"
-            found += [{"node": node, "verdict": verdict, **_told(suspect)} for node in suspect["nodes"]]
-            named.update(suspect["nodes"])
-        else:
-            found.append({"node": None, "nodes": suspect["nodes"], "verdict": "failed", **_told(suspect)})
-    for node in [*conclusion["cleared"], *conclusion.get("acquitted", [])]:
-        if node not in named:
-            message = "cleared by isolation: it took part in tests that passed"
-            cleared = {"reason": "Warning", "message": message, "evidence": [], "hint": "", "class": "cleared"}
-            found.append({"node": node, "verdict": "passed", **cleared})
-    return found
-
-
-def _told(suspect: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
-    reasons = [str(item.get("reason") or "").split(":", 1)[0] for item in suspect["evidence"] if item.get("outcome") != "unmeasured"]
-    known = [name for name in reasons if name and reason_of(name).name == name]
-    return {
-        "reason": known[0] if known else "ThresholdViolation",
-        "message": suspect["reason"],
-        "evidence": [_line(item) for item in suspect["evidence"][:4]],
-        "hint": suspect["action"],
-        "class": suspect["class"],
-        "confidence": suspect["confidence"],
-    }
-
-
-def _line(item: t.Mapping[str, t.Any]) -> str:
-    """One test as one line of evidence."""
-    nodes = item.get("nodes") or []
-    who = ", ".join(nodes[:2]) + (f" and {len(nodes) - 2} more" if len(nodes) > 2 else "")
-    value, expected = item.get("value"), item.get("expected")
-    if value is not None and expected:
-        number = f"{value:.1f} of {expected:.1f}"
-    elif value is not None:
-        number = f"{value:.1f}"
-    else:
-        number = str(item.get("reason") or item.get("outcome") or "no value")
-    log = f", log {item['log']}" if item.get("log") else ""
-    return f"wave {item.get('wave', 0)} {item.get('shape', 'test')} of {who or 'nodes'}: {number}{log}"
-
-
 def progress_line(record: Record) -> str:
     """What the outstanding wave asks, and what is known so far."""
     asked = sorted({test["hypothesis"] or test["purpose"] for test in record["tests"]})
@@ -340,38 +287,3 @@ def progress_line(record: Record) -> str:
     known = planner.progress(record["state"])
     accused = f", accused: {', '.join(known['accused'][:4])}" if known["accused"] else ""
     return f"{known['cleared']} nodes cleared{accused}; asking: {shown}"
-
-
-DIAGNOSE_VERDICTS = {"passed": "passed", "failed": "failed", "inconclusive": "incomplete"}
-
-
-def conclude_diagnose(category: Category, record: Record) -> dict[str, t.Any]:
-    """A category of test scale diagnose as a judged category: its members are what the search concluded."""
-    conclusion = record["conclusion"]
-    members: dict[str, dict[str, t.Any]] = {}
-    told: list[dict[str, t.Any]] = []
-    for item in conclusions(record):
-        finding = {key: item.get(key) for key in ("reason", "message", "evidence", "hint", "class", "confidence")}
-        finding.update(node=item["node"], note=item["verdict"] == "passed", group=None)
-        told.append(finding)
-        if item["node"]:
-            members[item["node"]] = {"verdict": item["verdict"], "findings": [finding], "isolated": True}
-    missing = {str(item.get("node")): str(item.get("why") or item.get("reason") or "") for item in conclusion["coverage"]["not_proven"]}
-    for group in category["groups"]:
-        for node in group["nodes"]:
-            message = missing.get(node) or "the search ended without proof for this node"
-            lost = {"reason": "Untested", "message": message, "evidence": [], "hint": "", "node": node, "note": False, "group": None}
-            members.setdefault(node, {"verdict": "untested", "findings": [lost]})
-    return {
-        "id": category["id"],
-        "test": category["test"],
-        "test_scale": category["test_scale"],
-        "criteria": [{"expression": expression} for expression in category["criteria"]],
-        "allow_no_criteria": False,
-        "groups": [],
-        "untested": [dict(item) for item in category["untested"]],
-        "isolation": {"findings": told, "conclusion": conclusion},
-        "verdict": DIAGNOSE_VERDICTS[conclusion["verdict"]],
-        "why": conclusion["reason"],
-        "members": dict(sorted(members.items())),
-    }

@@ -11,8 +11,9 @@ import copy
 import re
 import typing as t
 
-from .._common.checks import known_keys, list_of, of_type, one_of, text, truth, whole_number
+from .._common.checks import boolean, integer, known_keys, list_of, of_type, one_of, text
 from .._common.errors import InputError
+from .._common.shapes import CategoryRequest, Expression, IsolationOptions, Request, Target
 
 TEST_SCALES = ("intra-node", "intra-rack", "full-scale", "diagnose")
 SECRET_NAME = re.compile(r"passw|token|secret|api_?key|credential|private_?key", re.IGNORECASE)
@@ -69,8 +70,8 @@ def default_bounds() -> dict[str, int | None]:
     return {name: default for name, (default, _minimum) in BOUNDS.items()}
 
 
-def parse_spec(raw: t.Any, place: str = "certification") -> dict[str, t.Any]:
-    """The spec with every key present. Raises InputError naming the key path."""
+def parse_spec(raw: t.Any, place: str = "certification") -> Request:
+    """The request with every key present (docs/data_shapes.md). Raises InputError naming the key path."""
     spec = known_keys(raw, SPEC_KEYS, place)
     shared_options = of_type(spec.get("options") or {}, dict, f"{place}.options")
     shared_criteria = _expressions(spec.get("criteria") or [], f"{place}.criteria")
@@ -83,7 +84,7 @@ def parse_spec(raw: t.Any, place: str = "certification") -> dict[str, t.Any]:
             "no categories: there is nothing to test", place=f"{place}.categories",
             hint="List at least one, for example {test: communication/nccl-all-reduce, test_scale: intra-node}",
         )  # fmt: skip
-    parsed = []
+    parsed: list[CategoryRequest] = []
     for index, entry in enumerate(categories):
         where = f"{place}.categories[{index}]"
         category = known_keys(entry, CATEGORY_KEYS, where)
@@ -115,7 +116,7 @@ def parse_spec(raw: t.Any, place: str = "certification") -> dict[str, t.Any]:
         "target": _target(spec.get("target") or {}, f"{place}.target"),
         "topology_key": topology_key,
         "categories": parsed,
-        "allow_no_criteria": truth(spec.get("allow_no_criteria", False), f"{place}.allow_no_criteria"),
+        "allow_no_criteria": boolean(spec.get("allow_no_criteria", False), f"{place}.allow_no_criteria"),
         "bounds": _bounds(spec.get("bounds") or {}, f"{place}.bounds"),
         "isolation": _isolation(spec.get("isolation") or {}, f"{place}.isolation"),
         "node_health": None if health is None else text(health, f"{place}.node_health"),
@@ -133,10 +134,10 @@ def _thresholds(value: t.Any, place: str) -> dict[str, str]:
     return {str(key): text(item, f"{place}.{key}") for key, item in mapping.items()}
 
 
-def _target(raw: t.Any, place: str) -> dict[str, t.Any]:
+def _target(raw: t.Any, place: str) -> Target:
     target = known_keys(raw, TARGET_KEYS, place)
     selector = of_type(target.get("node_selector") or {}, dict, f"{place}.node_selector")
-    expressions = []
+    expressions: list[Expression] = []
     for index, item in enumerate(of_type(target.get("match_expressions") or [], list, f"{place}.match_expressions")):
         where = f"{place}.match_expressions[{index}]"
         entry = known_keys(item, ("key", "operator", "values"), where)
@@ -150,7 +151,7 @@ def _target(raw: t.Any, place: str) -> dict[str, t.Any]:
         "node_selector": {str(key): of_type(value, str, f"{place}.node_selector.{key}") for key, value in selector.items()},
         "match_expressions": expressions,
         "node_names": list_of(target.get("node_names") or [], f"{place}.node_names", text),
-        "include_cordoned": truth(target.get("include_cordoned", False), f"{place}.include_cordoned"),
+        "include_cordoned": boolean(target.get("include_cordoned", False), f"{place}.include_cordoned"),
         "gpu": None if gpu is None else text(gpu, f"{place}.gpu"),
     }
 
@@ -166,9 +167,9 @@ def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
         if key in ("namespace", "image", "service_account", "nic_resource", "socket_interface", "hca", "rdma_device_access"):
             result[key] = text(value, where)
         elif key in ("ssh_port", "gpus_per_node"):
-            result[key] = whole_number(value, where, minimum=1, maximum=65535)
+            result[key] = integer(value, where, minimum=1, maximum=65535)
         elif key in ("nics_per_node", "gid_index"):
-            result[key] = whole_number(value, where)
+            result[key] = integer(value, where)
         elif key == "image_registries":
             result[key] = {str(name): text(host, f"{where}.{name}") for name, host in of_type(value, dict, where).items()}
         elif key == "image_pull_secrets":
@@ -201,16 +202,16 @@ def _bounds(raw: t.Any, place: str) -> dict[str, int | None]:
         default, minimum = BOUNDS[name]
         if value is None and default is None:
             continue
-        result[name] = whole_number(value, f"{place}.{name}", minimum=minimum)
+        result[name] = integer(value, f"{place}.{name}", minimum=minimum)
     return result
 
 
-def _isolation(raw: t.Any, place: str) -> dict[str, t.Any]:
+def _isolation(raw: t.Any, place: str) -> IsolationOptions:
     """How far a search for the component at fault may go."""
     given = known_keys(raw, ISOLATION_KEYS, place)
     budget = known_keys(given.get("budget") or {}, BUDGET_KEYS, f"{place}.budget")
     return {
-        "min_group_size": whole_number(given.get("min_group_size", 2), f"{place}.min_group_size", minimum=1),
-        "soak": truth(given.get("soak", False), f"{place}.soak"),
-        "budget": {key: whole_number(value, f"{place}.budget.{key}", minimum=1) for key, value in budget.items() if value is not None},
+        "min_group_size": integer(given.get("min_group_size", 2), f"{place}.min_group_size", minimum=1),
+        "soak": boolean(given.get("soak", False), f"{place}.soak"),
+        "budget": {key: integer(value, f"{place}.budget.{key}", minimum=1) for key, value in budget.items() if value is not None},
     }

@@ -11,26 +11,38 @@ import json
 import typing as t
 
 from .._common.plain import finite
+from .._common.shapes import (
+    AttemptRecord,
+    CleanupProof,
+    JudgedCategory,
+    JudgedGroup,
+    Measurement,
+    Plan,
+    Report,
+    RolledUp,
+    Snapshot,
+)
 
 SCHEMA_VERSION = 1
 Row = dict[str, t.Any]
+_MEASUREMENT_KEYS = ("kind", "verdict", "complete", "reason", "transport", "judged", "values", "units")
 
 
 def build_report(
     run: t.Mapping[str, t.Any],
-    snapshot: t.Mapping[str, t.Any],
-    plan: t.Mapping[str, t.Any] | None,
-    judged: t.Mapping[str, t.Any],
-    cleanup: t.Mapping[str, t.Any] | None,
-) -> Row:
+    snapshot: Snapshot,
+    plan: Plan | None,
+    judged: RolledUp,
+    cleanup: CleanupProof | None,
+) -> Report:
     """The report of one run.
 
     run:      {run_id, started, finished, certification: name or {name, ...}, version?, archive?, notes?: [text]}.
     snapshot: of discovery. plan: may be None when nothing was planned.
-    judged:   of `verdict.roll_up`. cleanup: {proven, left: []}; None when nothing was created.
+    judged:   of `certification.roll_up`. cleanup: {proven, left: []}; None when nothing was created.
     """
     certification = run.get("certification") or {}
-    report = {
+    report: Report = {
         "schema_version": SCHEMA_VERSION,
         "generator": {"collection": "gpu_cluster.readiness", "version": run.get("version")},
         "run_id": run["run_id"],
@@ -40,25 +52,25 @@ def build_report(
         "finished": run.get("finished"),
         "certification": dict(certification) if isinstance(certification, t.Mapping) else {"name": certification},
         "cluster": _cluster(snapshot),
-        "coverage": dict(judged["coverage"]),
-        "cost": (plan or {}).get("cost"),
+        "coverage": judged["coverage"],
+        "cost": plan["cost"] if plan else None,
         "categories": [_category(category) for category in judged["categories"]],
-        "nodes": [dict(node) for node in judged["nodes"]],
-        "excluded": [dict(item) for item in judged["excluded"]],
-        "not_selected": list(judged.get("not_selected") or []),
+        "nodes": list(judged["nodes"]),
+        "excluded": list(judged["excluded"]),
+        "not_selected": list(judged["not_selected"]),
         "cleanup": _cleanup(cleanup),
         "notes": [str(note) for note in run.get("notes") or []],
         "archive": run.get("archive"),
     }
-    return finite(report)
+    return t.cast(Report, finite(report))
 
 
-def render_json(report: t.Mapping[str, t.Any]) -> str:
+def render_json(report: Report) -> str:
     """The report as JSON text: sorted keys, fixed indent, numbers as numbers."""
     return json.dumps(report, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def summary(report: t.Mapping[str, t.Any], limit: int = 200) -> Row:
+def summary(report: Report, limit: int = 200) -> Row:
     """What a pipeline needs: small, whatever the size of the cluster.
 
     {run_id, verdict, why, failed_nodes, suspect_nodes, untested_nodes, counts, report}; each list holds at most `limit` names,
@@ -78,26 +90,24 @@ def summary(report: t.Mapping[str, t.Any], limit: int = 200) -> Row:
     }
 
 
-def _cluster(snapshot: t.Mapping[str, t.Any]) -> Row:
+def _cluster(snapshot: Snapshot) -> Row:
     platform, server = snapshot.get("platform") or {}, snapshot.get("server") or {}
-    if not isinstance(platform, t.Mapping):
-        platform = {"name": platform}
     return {
         "platform": platform.get("name"),
         "platform_evidence": list(platform.get("evidence") or []),
         "server_version": server.get("version"),
-        "gpus": [dict(row) for row in snapshot.get("gpus") or []],
-        "nodes": len(snapshot.get("nodes") or []),
+        "gpus": [dict(row) for row in snapshot["gpus"]],
+        "nodes": len(snapshot["nodes"]),
         "versions": _versions(snapshot),
         "taken_at": snapshot.get("taken_at"),
     }
 
 
-def _versions(snapshot: t.Mapping[str, t.Any]) -> dict[str, dict[str, int]]:
+def _versions(snapshot: Snapshot) -> dict[str, dict[str, int]]:
     """Which software stacks the target nodes run, and how many nodes each: {driver: {"580.95.05": 64}, ...}."""
     counts: dict[str, dict[str, int]] = {}
-    for node in snapshot.get("nodes") or []:
-        if not node.get("target"):
+    for node in snapshot["nodes"]:
+        if not node["target"]:
             continue
         for name in ("driver", "cuda", "kubelet", "kernel", "os_image", "container_runtime"):
             value = (node.get("versions") or {}).get(name)
@@ -107,7 +117,7 @@ def _versions(snapshot: t.Mapping[str, t.Any]) -> dict[str, dict[str, int]]:
     return counts
 
 
-def _category(category: t.Mapping[str, t.Any]) -> Row:
+def _category(category: JudgedCategory) -> Row:
     return {
         "id": category["id"],
         "test": category["test"],
@@ -117,7 +127,7 @@ def _category(category: t.Mapping[str, t.Any]) -> Row:
         "criteria": [_expression(item) for item in category["criteria"]],
         "groups": [_group(group) for group in category["groups"]],
         "untested": [{key: item.get(key) for key in ("node", "reason", "message")} for item in category["untested"]],
-        "isolation": category.get("isolation"),
+        "isolation": category["isolation"],
     }
 
 
@@ -125,39 +135,44 @@ def _expression(criterion: t.Mapping[str, t.Any]) -> str:
     return f"{criterion['key']}: {criterion['expression']}" if criterion.get("key") else str(criterion["expression"])
 
 
-def _group(group: t.Mapping[str, t.Any]) -> Row:
+def _group(group: JudgedGroup) -> Row:
     return {
         "name": group["name"],
         "nodes": list(group["nodes"]),
-        "domain": group.get("domain"),
+        "domain": group["domain"],
         "verdict": group["verdict"],
         "attempts": [_attempt(attempt) for attempt in group["attempts"]],
-        "measurement": _measurement(group.get("measurement")),
-        "criteria": [dict(result) for result in group["criteria"]],
-        "findings": [dict(item) for item in group["findings"]],
+        "measurement": _measurement(group["measurement"]),
+        "criteria": list(group["criteria"]),
+        "findings": list(group["findings"]),
     }
 
 
-def _attempt(attempt: t.Mapping[str, t.Any]) -> Row:
+def _attempt(attempt: AttemptRecord) -> Row:
     """An attempt without its pods: those are in the archive; the logs are named."""
-    keys = ("attempt", "outcome", "reason", "message", "created", "started", "finished", "exit_code")
-    logs = [pod["log"] for pod in attempt.get("pods") or [] if pod.get("log")]
-    return {**{key: attempt.get(key) for key in keys}, "nodes": list(attempt.get("nodes") or []), "logs": logs}
+    cause = attempt["cause"]
+    return {
+        "attempt": attempt["attempt"],
+        "outcome": attempt["outcome"],
+        "created": attempt["created"],
+        "started": attempt["started"],
+        "finished": attempt["finished"],
+        "exit_code": attempt["exit_code"],
+        "reason": cause["reason"] if cause else None,
+        "message": cause["message"] if cause else None,
+        "nodes": list(cause["nodes"]) if cause else [],
+        "logs": [pod["log"] for pod in attempt["pods"] if pod["log"]],
+    }
 
 
-def _measurement(measurement: t.Mapping[str, t.Any] | None) -> Row | None:
+def _measurement(measurement: Measurement | None) -> Row | None:
     """The numbers and what they mean, without the parsed rows: those are in the archive."""
     if not measurement:
         return None
-    keys = ("kind", "verdict", "complete", "reason", "transport", "judged")
-    return {
-        **{key: measurement.get(key) for key in keys},
-        "values": dict(measurement.get("values") or {}),
-        "units": dict(measurement.get("units") or {}),
-    }
+    return {key: value for key, value in measurement.items() if key in _MEASUREMENT_KEYS}
 
 
-def _cleanup(cleanup: t.Mapping[str, t.Any] | None) -> Row:
+def _cleanup(cleanup: CleanupProof | None) -> CleanupProof:
     if cleanup is None:
         return {"proven": True, "left": []}
-    return {"proven": bool(cleanup.get("proven")), "left": list(cleanup.get("left") or [])}
+    return {"proven": bool(cleanup["proven"]), "left": list(cleanup["left"])}

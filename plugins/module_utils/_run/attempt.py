@@ -2,51 +2,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """One execution of a workload, and the rules by which it ends: time and facts come in, a decision goes out. No I/O.
 
-States: creating → waiting → running → collecting → deleting → done. Every way out of waiting and running is a Decision.
+Every way out of waiting and running is a Decision.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import typing as t
 
+from .._causes.api_words import Waiting, reason_of_word, refusal_of, waiting_of
+from .._causes.exit_codes import KILLED
 from .._common.hostlist import fold
+from .._common.shapes import HealthEvent, Outcome
 from .._workload.mpi_script import SETUP_ERROR, SETUP_EXIT_CODE
-from .projections import Facts, lost
+from .projections import Facts, lost_reason
+from .steps import Target
 
-# Waiting reasons of a container that no patience mends.
-HOPELESS_WAITING = {"InvalidImageName": "ImagePull", "ErrImageNeverPull": "ImagePull"}
-# Those that may mend themselves within the grace time.
-STUBBORN_WAITING = {
-    "ErrImagePull": "ImagePull",
-    "ImagePullBackOff": "ImagePull",
-    "ImageInspectError": "ImagePull",
-    "RegistryUnavailable": "ImagePull",
-    "CreateContainerConfigError": "SetupError",
-    "CreateContainerError": "SetupError",
-    "RunContainerError": "SetupError",
-}
-# Status reasons of a pod that a kubelet refused or ended. Prefix match: kubelets say OutOfcpu, OutOfnvidia.com/gpu, …
-POD_REASONS = (
-    ("UnexpectedAdmissionError", "DeviceRejected"),
-    ("OutOf", "DeviceRejected"),
-    ("Evicted", "Evicted"),
-    ("Preempt", "Evicted"),
-    ("NodeLost", "NodeLost"),
-    ("NodeShutdown", "NodeLost"),
-    ("Shutdown", "NodeLost"),
-    ("NodeAffinity", "SetupError"),
-)
-# Hundreds of workers that end because one failed have nothing to say; see Attempt.telling.
+# Hundreds of workers that end because one failed have nothing to say; see Attempt.pods_to_log.
 MAX_WORKER_LOGS = 8
-KILLED = (137, 143)  # KILL, TERM: what other pods of a group show when one of them has failed
+# Objects about which events are asked: the Job, and this many of its pods.
+MAX_PODS_ASKED = 8
+
+
+class State(enum.Enum):
+    """Where an attempt stands. The engine has one method for each way from one to the next."""
+
+    CREATING = "creating"
+    WAITING = "waiting"  # for its pods to run
+    RUNNING = "running"
+    COLLECTING = "collecting"  # its end is decided
+    REMOVING = "removing"
+    RELEASING = "releasing"  # its pods go, then its nodes are free
+    DONE = "done"
 
 
 @dataclasses.dataclass
 class Decision:
     """How an attempt ended. reason is None where only the log can tell; nodes are those the cause names."""
 
-    outcome: str  # succeeded | failed | timed_out | not_started | cancelled
+    outcome: Outcome
     reason: str | None = None
     message: str = ""
     nodes: list[str] = dataclasses.field(default_factory=list)
@@ -62,7 +57,7 @@ class Attempt:
     number: int
     name: str
     env: dict[str, str] = dataclasses.field(default_factory=dict)  # set or replaced in the template for this group alone
-    state: str = "creating"
+    state: State = State.CREATING
     uid: str | None = None
     created_at: float = 0.0
     started_at: float | None = None
@@ -71,8 +66,9 @@ class Attempt:
     job: Facts | None = None
     pods: dict[str, Facts] = dataclasses.field(default_factory=dict)
     removed: list[str] = dataclasses.field(default_factory=list)  # pods, or the Job, that somebody else deleted; see see_pod
-    trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)
-    health: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
+    trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)  # by pod: when it began to wait with trouble
+    polled_at: dict[str, float] = dataclasses.field(default_factory=dict)  # log, refusal: when they were asked for last
+    health: list[HealthEvent] = dataclasses.field(default_factory=list)
     refusal: str = ""  # why the cluster does not let the Job create its pods, where no patience mends that
     events: list[str] = dataclasses.field(default_factory=list)
     logs: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
@@ -82,12 +78,20 @@ class Attempt:
         """The pod whose end decides: index 0."""
         return next((pod for pod in self.pods.values() if pod["index"] == 0), None)
 
-    def telling(self) -> list[Facts]:
+    def pods_to_log(self) -> list[Facts]:
         """The pods whose logs are kept: the launcher, and of those that failed the few that failed first and by themselves."""
         launcher = self.launcher()
         failed = [pod for pod in self.pods.values() if pod is not launcher and pod["terminated"] and pod["terminated"]["exit_code"]]
         failed.sort(key=lambda pod: (_killed(pod["terminated"]), pod["terminated"]["finished"] or "", pod["index"] or 0))
         return ([launcher] if launcher else []) + failed[:MAX_WORKER_LOGS]
+
+    def objects(self) -> list[str]:
+        """Whose events may say why it did not succeed: its Job and its pods."""
+        return [self.name, *[pod["name"] for pod in self.pods.values() if pod["phase"] != "Succeeded"][:MAX_PODS_ASKED]]
+
+    def target(self) -> Target:
+        """What steps may know of it: values, so that no thread but the engine's loop ever writes an attempt."""
+        return Target(self.group, self.number, self.name, tuple(self.nodes), dict(self.env))
 
     def see_pod(self, pod: Facts, gone: bool) -> None:
         """Takes in what a watch says of a pod; one that is gone stays with its last facts, which say how it ended.
@@ -155,7 +159,7 @@ def _node_trouble(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> Decision | 
     if attempt.health:
         named = [item["node"] for item in attempt.health]
         return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
-    gone = {name: why for name in attempt.nodes if nodes and (why := lost(nodes.get(name)))}
+    gone = {name: why for name in attempt.nodes if nodes and (why := lost_reason(nodes.get(name)))}
     if gone:
         text = "; ".join(f"{_were(names)} lost during the test ({why})" for why, names in _by_reason(gone))
         return Decision("failed" if attempt.started_at is not None else "not_started", "NodeLost", text, sorted(gone))
@@ -191,12 +195,12 @@ def _refusal(pod: Facts, nodes: t.Mapping[str, Facts]) -> Decision | None:
     if pod["disruption"] and (pod["phase"] == "Failed" or pod["deleting"]):
         # Taints tell of dead nodes, but an operator's own taint evicts from a healthy one just so.
         tainted = pod["disruption"]["reason"] == "DeletionByTaintManager"
-        reason = "NodeLost" if tainted and not (pod["node"] in nodes and not lost(nodes[pod["node"]])) else "Evicted"
+        reason = "NodeLost" if tainted and not (pod["node"] in nodes and not lost_reason(nodes[pod["node"]])) else "Evicted"
         return Decision("failed", reason, f"{pod['name']}: {pod['disruption']['reason']}: {pod['disruption']['message']}", _named(pod))
-    for prefix, reason in POD_REASONS:
-        if (pod["reason"] or "").startswith(prefix):
-            return Decision("not_started" if pod["terminated"] is None else "failed", reason, f"{pod['reason']}: {text}", _named(pod))
-    return None
+    reason = refusal_of(pod["reason"])
+    if not reason:
+        return None
+    return Decision("not_started" if pod["terminated"] is None else "failed", reason, f"{pod['reason']}: {text}", _named(pod))
 
 
 def _job_ended(attempt: Attempt) -> Decision | None:
@@ -254,15 +258,14 @@ def _cannot_start(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -
         return Decision("not_started", None, attempt.refusal)
     for pod in _by_index(attempt):
         waiting = pod["waiting"]
-        if not waiting or waiting["reason"] not in (*HOPELESS_WAITING, *STUBBORN_WAITING):
+        patience = waiting_of(waiting["reason"]) if waiting else None
+        if not waiting or patience is None:
             attempt.trouble_since.pop(pod["name"], None)
             continue
         text = f"{waiting['reason']}: {waiting['message'] or 'no message'} (image {waiting.get('image') or '?'}, pod {pod['name']})"
-        if waiting["reason"] in HOPELESS_WAITING:
-            return Decision("not_started", HOPELESS_WAITING[waiting["reason"]], text, _named(pod))
         since = attempt.trouble_since.setdefault(pod["name"], now)
-        if now - since >= bounds["start_grace_s"]:
-            return Decision("not_started", STUBBORN_WAITING[waiting["reason"]], text, _named(pod))
+        if patience is Waiting.FATAL or now - since >= bounds["start_grace_s"]:
+            return Decision("not_started", reason_of_word(waiting["reason"]), text, _named(pod))
     return None
 
 

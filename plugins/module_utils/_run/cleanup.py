@@ -8,17 +8,11 @@ import time
 import typing as t
 
 from .._cluster.client import Client
+from .._cluster.kinds import CONFIG_MAP, OWNED, POD
 from .._common.errors import ClusterError
+from .._common.shapes import CleanupProof
 from .._workload.names import EXPIRES_ANNOTATION, MANAGED_BY, RUN_LABEL, short
 
-# Owners first: what they own goes with them. Pods last, since a Job would make new ones.
-KINDS = (
-    ("job", "/apis/batch/v1/namespaces/{namespace}/jobs"),
-    ("service", "/api/v1/namespaces/{namespace}/services"),
-    ("secret", "/api/v1/namespaces/{namespace}/secrets"),
-    ("configmap", "/api/v1/namespaces/{namespace}/configmaps"),
-    ("pod", "/api/v1/namespaces/{namespace}/pods"),
-)
 POLL_S = 0.5
 # A pod on a node that answers no more is never confirmed deleted by its kubelet; after this it is removed by force.
 FORCE_AFTER_S = 30.0
@@ -32,17 +26,16 @@ def selector(run_id: str) -> str:
 def remaining(client: Client, namespace: str, label_selector: str) -> list[dict[str, t.Any]]:
     """What still exists: {kind, name, path, node, deleting, uid}."""
     found = []
-    for kind, template in KINDS:
-        path = template.format(namespace=namespace)
-        for item in client.list(path, label_selector=label_selector):
+    for kind in OWNED:
+        for item in client.list(kind.path(namespace), label_selector=label_selector):
             meta = item["metadata"]
             found.append(
                 {
-                    "kind": kind,
+                    "kind": kind.name,
                     "name": meta["name"],
-                    "path": f"{path}/{meta['name']}",
+                    "path": kind.path(namespace, meta["name"]),
                     "uid": meta.get("uid"),
-                    "node": (item.get("spec") or {}).get("nodeName") if kind == "pod" else None,
+                    "node": (item.get("spec") or {}).get("nodeName") if kind is POD else None,
                     "deleting": bool(meta.get("deletionTimestamp")),
                 }
             )
@@ -58,7 +51,7 @@ def clean(
     force_at_once: t.Container[str] = (),
     sleep: t.Callable[[float], None] = time.sleep,
     clock: t.Callable[[], float] = time.monotonic,
-) -> dict[str, t.Any]:
+) -> CleanupProof:
     """Deletes everything under the selector and waits until it is gone.
 
     force_at_once: nodes known to be lost. Returns {proven: bool, left: ["pod/name", …], message}; proven only when a last
@@ -78,7 +71,7 @@ def clean(
         if age > timeout_s:
             break
         for item in left:
-            forced = item["kind"] == "pod" and (item["node"] in force_at_once or age > FORCE_AFTER_S)
+            forced = item["kind"] == POD.name and (item["node"] in force_at_once or age > FORCE_AFTER_S)
             if item["deleting"] and not forced:
                 continue
             try:
@@ -94,8 +87,7 @@ def clean(
 def announced_runs(client: Client, namespace: str) -> dict[str, str]:
     """Run labels of our own anchors in the cluster, with the time (RFC 3339) after which each counts as dead."""
     runs: dict[str, str] = {}
-    path = f"/api/v1/namespaces/{namespace}/configmaps"
-    for item in client.list(path, label_selector=f"app.kubernetes.io/managed-by={MANAGED_BY},{RUN_LABEL}"):
+    for item in client.list(CONFIG_MAP.path(namespace), label_selector=f"app.kubernetes.io/managed-by={MANAGED_BY},{RUN_LABEL}"):
         expires = (item["metadata"].get("annotations") or {}).get(EXPIRES_ANNOTATION)
         if expires:
             run_id = item["metadata"]["labels"][RUN_LABEL]

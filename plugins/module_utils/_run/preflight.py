@@ -7,52 +7,35 @@ from __future__ import annotations
 import typing as t
 
 from .._cluster.client import Client
+from .._cluster.kinds import CLUSTER, NAMESPACED
 from .._common.errors import ClusterError
 from .._workload.names import attempt_name
 from .._workload.objects import attempt_objects
-
-# (verb, resource, group, subresource) in the namespace of the workload: what the engine does and nothing else.
-NAMESPACED = (
-    *((verb, "jobs", "batch", "") for verb in ("create", "get", "list", "watch", "patch", "delete")),
-    *((verb, "pods", "", "") for verb in ("list", "watch", "delete")),
-    ("get", "pods", "", "log"),
-    *((verb, "configmaps", "", "") for verb in ("create", "get", "list", "delete")),
-    *((verb, "services", "", "") for verb in ("create", "get", "list", "delete")),
-    *((verb, "secrets", "", "") for verb in ("create", "get", "list", "delete")),
-    ("list", "events", "", ""),
-)
-CLUSTER = tuple((verb, "nodes", "", "") for verb in ("get", "list", "watch"))
+from .steps import OBJECT_KINDS
 
 
 def missing_permissions(client: Client, namespace: str) -> list[str]:
     """What our user may not do, as "verb resource in namespace x"; empty when all is allowed."""
     missing = []
-    for where, rules in ((namespace, NAMESPACED), ("", CLUSTER)):
-        for verb, resource, group, subresource in rules:
-            if not client.can_i(verb, resource, group, where, subresource):
-                name = f"{resource}/{subresource}" if subresource else resource
-                suffix = f" ({group})" if group else ""
-                missing.append(f"{verb} {name}{suffix}" + (f" in namespace {where}" if where else " in the cluster"))
+    for where, kinds in ((namespace, NAMESPACED), ("", CLUSTER)):
+        for kind, verb in ((one, verb) for one in kinds for verb in one.verbs):
+            if not client.can_i(verb, kind.plural, kind.group, where, kind.subresource):
+                suffix = f" ({kind.group})" if kind.group else ""
+                missing.append(f"{verb} {kind.resource}{suffix}" + (f" in namespace {where}" if where else " in the cluster"))
     return missing
 
 
 def dry_run(client: Client, run_id: str, category: t.Mapping[str, t.Any]) -> None:
-    """Lets the API server examine the objects of the category's first group without storing them. Raises ClusterError."""
+    """Lets the API server examine the objects of the category's largest group without storing them. Raises ClusterError."""
     template = category["template"]
     group = max(category["groups"], key=lambda item: len(item["nodes"]), default=None)
     if group is None:
         return
     identity = {"run_id": run_id, "category": category["short_id"], "group": group["name"], "attempt": 1, "owner": []}
     objects = attempt_objects(template, identity, group["nodes"])
-    base = f"/api/v1/namespaces/{template['namespace']}"
-    paths = {
-        "job": f"/apis/batch/v1/namespaces/{template['namespace']}/jobs",
-        "config_map": f"{base}/configmaps",
-        "service": f"{base}/services",
-    }
     for kind, manifest in objects.items():
         try:
-            client.create(paths[kind], manifest, dry_run=True)
+            client.create(OBJECT_KINDS[kind].path(template["namespace"]), manifest, dry_run=True)
         except ClusterError as error:
             if error.api_reason == "AlreadyExists":
                 # Left by an earlier start of this run, whose node died; the engine removes it first. The manifest itself was examined.

@@ -109,7 +109,7 @@ def node_facts(node: t.Mapping[str, t.Any]) -> Facts:
     }
 
 
-def lost(node: Facts | None) -> str | None:
+def lost_reason(node: Facts | None) -> str | None:
     """Why a node cannot run anything any more, in the words of its Ready condition; None while it can."""
     if node is None:
         return "the Node object is gone"

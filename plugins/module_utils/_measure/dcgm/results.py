@@ -16,6 +16,8 @@ import dataclasses
 import re
 import typing as t
 
+from ..._causes import dcgm_exits as exits
+from ..._common.shapes import Measurement, MeasurementFinding
 from ..lines import read_text
 from ..measurement import finding, measurement
 from ..metrics import units
@@ -35,28 +37,18 @@ CLASSES = (
     "pass",
 )
 
-VERDICTS = {
-    "hardware_fail": "hardware_fail",
-    "hardware_reset": "hardware_fail",
-    "config_fail": "config_fail",
-    "setup_error": "setup_error",
-    "busy": "retry",
-    "inconclusive": "retry",
-    "timed_out": "incomplete",
-    "incomplete": "incomplete",
-    "warn": "warn",
-    "pass": "pass",
-}
-
-_REASONS = {
+# What each class is in the table of reasons; a warning is a note, a pass nothing.
+REASONS: dict[str, str | None] = {
     "hardware_fail": "HardwareFailureDetected",
     "hardware_reset": "HardwareFailureDetected",
     "config_fail": "SetupError",
     "setup_error": "SetupError",
-    "busy": "Unstable",
-    "inconclusive": "Unstable",
+    "busy": "NoMeasurement",
+    "inconclusive": "NoMeasurement",
     "timed_out": "TimedOut",
-    "incomplete": "NoMeasurement",
+    "incomplete": "LogIncomplete",
+    "warn": None,
+    "pass": None,
 }
 
 # Classes under which an entity is named as failed.
@@ -90,7 +82,7 @@ class _Issue:
         return CLASSES.index(self.outcome)
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of one attempt: one file per node, in the order of `context["nodes"]` when both are as many.
 
     context: exit_code, exit_codes (one per file), required_tests or requested_tests, dcgm_level, expected_gpus,
@@ -98,7 +90,7 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dic
     """
     nodes = list(context.get("nodes") or [])
     exit_codes = context.get("exit_codes")
-    parts: list[dict[str, t.Any]] = []
+    parts: list[Measurement] = []
     for number, path in enumerate(paths):
         own = dict(context)
         own["nodes"] = [nodes[number]] if len(nodes) == len(paths) else nodes
@@ -110,7 +102,7 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dic
     return parts[0] if len(parts) == 1 else _merge(parts)
 
 
-def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
     """Judge the output of one dcgmi run. text: cleaned output, banners included. Never raises for its content.
 
     Returns a measurement with `class`, `verdict`, `failed_entities` and `parsed`.
@@ -149,12 +141,12 @@ def _has_tests(document: Document) -> bool:
 
 def _without_document(document: Document, exit_code: int | None) -> list[_Issue]:
     """No test was read: the error text decides, else the exit status, else nothing is known."""
-    if document.ret is not None and document.ret in codes.EXIT_OF_RETURN:
+    if document.ret is not None and document.ret in exits.EXIT_OF_RETURN:
         return [_return_issue(document)]
-    status = codes.exit_status(exit_code)
+    status = exits.exit_status(exit_code)
     if status is not None:
         # Without a document "errors were reported" says nothing about the GPUs.
-        outcome = "incomplete" if status.ret in (codes.NVVS_ERROR, codes.NVVS_ISOLATE_ERROR) else status.outcome
+        outcome = "incomplete" if status.ret in (exits.NVVS_ERROR, exits.NVVS_ISOLATE_ERROR) else status.outcome
         return [_Issue(outcome, _sentence(document, f"exit {exit_code} ({status.name})"), advice=status.advice)]
     if document.generation == "v4":
         return [_Issue("incomplete", "the document holds no test")]
@@ -164,7 +156,7 @@ def _without_document(document: Document, exit_code: int | None) -> list[_Issue]
 
 
 def _return_issue(document: Document) -> _Issue:
-    status = codes.EXIT_OF_RETURN.get(t.cast(int, document.ret))
+    status = exits.EXIT_OF_RETURN.get(t.cast(int, document.ret))
     if status is None:
         return _Issue("inconclusive", document.message or f"dcgmi returned {document.ret}")
     return _Issue(status.outcome, document.message or status.name, advice=status.advice, evidence=(document.message,))
@@ -174,10 +166,10 @@ def _exit_issue(document: Document, issues: list[_Issue], exit_code: int | None)
     """A status other than 0 takes a pass away, even when the document shows nothing."""
     if exit_code in (None, 0) or any(issue.outcome not in ("warn", "pass") for issue in issues):
         return []
-    status = codes.exit_status(exit_code)
+    status = exits.exit_status(exit_code)
     # It counts error records, also those of warnings; a table of 4.x shows those without their codes.
     explained = any(issue.code for issue in issues) or (document.generation == "v4_text" and issues)
-    if status is not None and status.ret == codes.NVVS_ERROR and explained:
+    if status is not None and status.ret == exits.NVVS_ERROR and explained:
         return []
     if status is None:
         return [_Issue("inconclusive", f"the document shows no failure, but dcgmi ended with exit {exit_code}")]
@@ -332,16 +324,18 @@ def _skipped(document: Document, test: Test, *, required: bool) -> list[_Issue]:
 # --- output ------------------------------------------------------------------------------------------------------
 
 
-def _measurement(document: Document, issues: list[_Issue], outcome: str, context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _measurement(document: Document, issues: list[_Issue], outcome: str, context: t.Mapping[str, t.Any]) -> Measurement:
     named = _named_entities(issues, outcome, document)
     nodes = list(context.get("nodes") or [])
     only = nodes[0] if len(nodes) == 1 else None
     findings = [_finding(issue, only) for issue in _distinct(issues) if issue.outcome not in ("warn", "pass")]
     notes = [issue.message for issue in _distinct(issues) if issue.outcome == "warn"]
+    if outcome == "warn":
+        findings = [finding("Warning", notes[0] if notes else "passed with a warning", host=only)]
     values = _values(document, issues, named, outcome)
     return measurement(
         "dcgm",
-        VERDICTS[outcome],
+        REASONS[outcome],
         _reason(document, issues, outcome),
         complete=outcome not in ("incomplete", "timed_out", "busy", "setup_error", "inconclusive"),
         values=values,
@@ -354,13 +348,11 @@ def _measurement(document: Document, issues: list[_Issue], outcome: str, context
     )
 
 
-def _finding(issue: _Issue, only: str | None) -> dict[str, t.Any]:
-    reason = "LogIncomplete" if issue.outcome == "incomplete" and "cut" in issue.message else _REASONS[issue.outcome]
-    entry = finding(reason, issue.message, host=issue.host or only, entity=issue.entity, evidence=issue.evidence)
+def _finding(issue: _Issue, only: str | None) -> MeasurementFinding:
+    entry = finding(str(REASONS[issue.outcome]), issue.message, host=issue.host or only, entity=issue.entity, evidence=issue.evidence)
     name = codes.SEVERITY_NAMES.get(issue.severity) if issue.severity is not None else None
-    entry.update(test=issue.test, code=issue.code, severity=name, advice=issue.advice, confidence=issue.confidence)
-    entry["class"] = issue.outcome
-    return entry
+    own: t.Any = {"test": issue.test, "code": issue.code, "severity": name, "advice": issue.advice, "confidence": issue.confidence}
+    return {**entry, **own, "class": issue.outcome}
 
 
 def _distinct(issues: list[_Issue]) -> list[_Issue]:
@@ -480,7 +472,7 @@ def _sorted(names: t.Iterable[str | None]) -> list[str]:
     return sorted((name for name in names if name), key=lambda name: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", name)])
 
 
-def _merge(parts: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+def _merge(parts: list[t.Any]) -> Measurement:
     """Several nodes of one group: the worst decides, the findings of all are kept."""
     worst = min(parts, key=lambda part: CLASSES.index(part["class"]))
     merged = dict(worst)
@@ -491,7 +483,7 @@ def _merge(parts: list[dict[str, t.Any]]) -> dict[str, t.Any]:
         {
             f"{entry['host']}/{entry['entity']}" if entry["host"] else entry["entity"]
             for entry in merged["findings"]
-            if entry["entity"] and entry["class"] in _NAMED
+            if entry["entity"] and entry.get("class") in _NAMED
         }
     )
     merged["parsed"] = {"documents": [part["parsed"] for part in parts]}
@@ -500,4 +492,4 @@ def _merge(parts: list[dict[str, t.Any]]) -> dict[str, t.Any]:
         counts = [part["values"][name] for part in parts]
         values[name] = None if any(count is None for count in counts) else sum(counts)
     merged["values"] = values
-    return merged
+    return t.cast(Measurement, merged)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import math
 import typing as t
 
+from ..._causes import exit_codes
 from ..._common.errors import InputError, unknown_value
-from ..measurement import finding, measurement
+from ..._common.shapes import Measurement, MeasurementFinding
+from ..measurement import finding, is_unstable, measurement
 from ..metrics import units
 from . import collectives, transport
 from .log import Log, Section, read_log
@@ -21,20 +23,14 @@ from .rows import Row
 COLUMNS = ["size", "count", "type", "redop", "root"]
 _GROUP = ["time_us", "algbw", "busbw"]
 _PER_ITERATION = ["i_min_us", "i_max_us", "i_p99_us", "i_cv_pct"]
-# More samples that differ by more than this are not one number.
-UNSTABLE_SPREAD = 0.1
-UNSTABLE_SAMPLES = 3
 # At the largest size less than this part of the peak: large messages collapse.
 COLLAPSE = 0.9
 _MAX_SIZES = 10_000
-_KILLED = {137: "killed (out of memory, deadline or eviction)", 143: "terminated", 129: "hung up", 130: "interrupted", 131: "quit"}
 # Codes of the data check and of NCCL_TESTS_MIN_BW; which number it is depends on the version, so the footer decides.
 _CHECK_CODES = frozenset({1, 6, 7})
 
-# Limits in the form {busBandwidthGBps: "value >= 400"} -> the metric they look at.
-THRESHOLD_VALUES = {"busBandwidthGBps": "bus_bandwidth", "algBandwidthGBps": "alg_bandwidth"}
-
 Key = tuple[str, str | None, int | None]
+Fault = tuple[str, str]  # a reason of the table, and a sentence
 
 
 class Context(t.NamedTuple):
@@ -51,10 +47,9 @@ class Context(t.NamedTuple):
     cycles: int | None = None
     collective: str | None = None
     expected_gpus: int | None = None
-    thresholds: t.Mapping[str, str] = {}
 
 
-def measure_files(paths: list[str], context: dict[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: list[str], context: dict[str, t.Any]) -> Measurement:
     """The measurement of one run: see docs/data_shapes.md. Keys of the context that are not ours are ignored."""
     given = read_context(context)
     log = read_log(paths)
@@ -64,7 +59,7 @@ def measure_files(paths: list[str], context: dict[str, t.Any]) -> dict[str, t.An
         _fill_collective(section, given)
     summary = log.transport.summary(primary.devices)
     results = [_Result(section, given, log, summary, last=section is log.sections[-1]) for section in chosen]
-    worst = next((result for result in results if result.verdict != "measured"), results[0])
+    worst = next((result for result in results if result.verdict is not None), results[0])
     first = results[0]
     return measurement(
         "nccl",
@@ -93,8 +88,6 @@ def read_context(context: t.Mapping[str, t.Any]) -> Context:
     expected = values.get("expect_transport")
     if expected is not None and expected not in transport.EXPECTATIONS:
         raise unknown_value("transport", expected, transport.EXPECTATIONS, "context.expect_transport")
-    if not isinstance(values.get("thresholds", {}), dict):
-        raise InputError("thresholds must be a mapping of expressions", place="context.thresholds")
     if "collective" in values and values["collective"] not in collectives.COLLECTIVES:
         raise unknown_value("collective", values["collective"], collectives.COLLECTIVES, "context.collective")
     return Context(**values)
@@ -348,7 +341,7 @@ def _spread(rows: list[Row]) -> dict[str, t.Any]:
 
 
 def _is_unstable(rows: list[Row]) -> bool:
-    return len(rows) >= UNSTABLE_SAMPLES and _spread(rows)["spread"] > UNSTABLE_SPREAD
+    return is_unstable(_spread(rows)["spread"], len(rows))
 
 
 # --- verdict ---------------------------------------------------------------------------------------------------
@@ -365,19 +358,20 @@ class _Result:
         self.exit_code = given.exit_code if last else None
         self.ranks = ranks_for_factor(section) or summary.get("n_ranks") or _ranks_by_ratio(section)
         self.judged = judge(section)
-        self.findings: list[dict[str, t.Any]] = []
+        self.findings: list[MeasurementFinding] = []
         self.incomplete = self._incompleteness()
         self.values = self._values()
-        checks = (self._wrong_data(), self._ending(), self._wrong_transport(), self.incomplete, self._own_check(), self._thresholds())
+        checks = (self._wrong_data(), self._ending(), self._wrong_transport(), self.incomplete, self._own_check())
         failed = [check for check in checks if check is not None]
         self._notes()
-        self.verdict, self.reason = failed[0] if failed else ("measured", self._measured_reason())
-        judgeable = self.verdict in ("measured", "wrong_data", "wrong_transport", "threshold_violated")
+        self.verdict: str | None = failed[0][0] if failed else None
+        self.reason = failed[0][1] if failed else self._measured_reason()
+        judgeable = self.verdict in (None, "DataCorruption", "TransportFallback", "ThresholdViolation")
         self.complete = judgeable and self.incomplete is None and bool(section.rows)
 
     # Each check returns (verdict, reason) or None.
 
-    def _wrong_data(self) -> tuple[str, str] | None:
+    def _wrong_data(self) -> Fault | None:
         if data_correct(self.section) is not False:
             return None
         wrong = _wrong_elements(self.section)
@@ -386,19 +380,19 @@ class _Result:
         what = f"{wrong:.0f} wrong elements, at {where} bytes" if sizes else "the program's footer says that elements were wrong"
         reason = f"{what}: the bandwidth does not matter"
         self.findings.append(finding("DataCorruption", reason))
-        return "wrong_data", reason
+        return "DataCorruption", reason
 
-    def _ending(self) -> tuple[str, str] | None:
+    def _ending(self) -> Fault | None:
         """How the run ended, from texts first and the exit code second: the same number means different things."""
         section = self.section
         if self.log.unavailable and not section.rows:
-            return "no_data", "the log was gone: the node answered with a placeholder text"
+            return "NoMeasurement", "the log was gone: the node answered with a placeholder text"
         ended = self._named_fault() if not section.footer_complete else self._fault_after_footer()
         if ended is None and not section.rows:
             return self._no_rows()
         return ended
 
-    def _named_fault(self) -> tuple[str, str] | None:
+    def _named_fault(self) -> Fault | None:
         """The footer is missing: why."""
         section, code = self.section, self.exit_code
         if section.setup:
@@ -409,28 +403,28 @@ class _Result:
                 self.findings.append(finding("HardwareFailureDetected", text, host=host))
             else:
                 self.findings.append(finding("SetupError", reason, host=host))
-            return "setup_error", reason
+            return "SetupError", reason
         if section.setup_faults:
             meaning, line = next(iter(section.setup_faults.items()))
             host = section.failures[0]["host"] if section.failures else None
             self.findings.append(finding("SetupError", meaning, host=host, evidence=[line]))
-            return "setup_error", meaning
+            return "SetupError", meaning
         if section.watchdog:
             host, seconds = section.watchdog
             where = f" at {section.unfinished_size} bytes" if section.unfinished_size else ""
             reason = f"the program's own watchdog ended a hang of {seconds} s{where}"
             self.findings.append(finding("TimedOut", reason, evidence=[f"{host}: Test timeout ({seconds}s)"]))
-            return "timed_out", reason
+            return "TimedOut", reason
         if section.failures or section.ib_errors:
             return self._run_failed()
         if section.exit_signal is not None or section.exit_rank is not None:
             return self._rank_died()
-        return self._by_exit_code(code) if code not in (0, None) else None
+        return self._by_exit_code(code) if code else None
 
-    def _run_failed(self) -> tuple[str, str]:
+    def _run_failed(self) -> Fault:
         section = self.section
         if not section.rows and any(item["text"] == "invalid usage" for item in section.failures):
-            return "setup_error", f"NCCL refused the set-up on {section.failures[0]['host']}: invalid usage"
+            return "SetupError", f"NCCL refused the set-up on {section.failures[0]['host']}: invalid usage"
         for error in section.ib_errors[:5]:
             text = f"{error['status']} ({error['code']}) from {error['peer']} on {error['hca'] or 'an adapter'}: suspect both ends"
             self.findings.append(finding("WorkloadFailed", text, host=error["host"], entity=error["hca"]))
@@ -441,33 +435,33 @@ class _Result:
             self.findings.append(finding("WorkloadFailed", f"{item['kind']}: {item['text']}", host=item["host"]))
         what = section.failures[0]["text"] if section.failures else section.ib_errors[0]["status"]
         where = section.failures[0]["host"] if section.failures else section.ib_errors[0]["host"]
-        return "run_failed", f"{what} on {where}; rows printed before it are not a result"
+        return "WorkloadFailed", f"{what} on {where}; rows printed before it are not a result"
 
-    def _rank_died(self) -> tuple[str, str]:
+    def _rank_died(self) -> Fault:
         section = self.section
         how = f"signal {section.exit_signal}" if section.exit_signal is not None else f"exit code {section.said_exit_code}"
         host = section.exit_host or self._host_of_rank(section.exit_rank)
         reason = f"rank {section.exit_rank} on {host or 'an unknown host'} ended with {how}"
         self.findings.append(finding("WorkloadFailed", reason, host=host))
-        return "run_failed", reason
+        return "WorkloadFailed", reason
 
     def _host_of_rank(self, rank: int | None) -> str | None:
         return next((device[2] for device in self.section.devices if device[0] == rank), None)
 
-    def _by_exit_code(self, code: int | None) -> tuple[str, str]:
-        if code == 124 or (code == 4 and not _before(self.section, (2, 12))):
-            return "timed_out", f"the time limit ended the run (exit code {code}) before its last row"
-        if code in _KILLED:
-            return "incomplete", f"the run was {_KILLED[code]} (exit code {code}) before its footer"
-        # What the program cannot do or was asked wrongly, with or without rows before it: no node is at fault.
-        if code in (5, 6):
-            return "setup_error", f"the program refused what it was asked to do (exit code {code})"
-        # Refused options and launchers that cannot start: nothing was measured.
-        if not self.section.rows and code in (126, 127, 255):
-            return "setup_error", f"the program did not start to measure (exit code {code})"
-        return "run_failed", f"the run ended with exit code {code} before its footer"
+    def _by_exit_code(self, code: int) -> Fault:
+        known = exit_codes.log_reason_of(code)
+        own_limit = code == exit_codes.NCCL_TESTS_TIMEOUT and not _before(self.section, exit_codes.NCCL_TESTS_TIMEOUT_SINCE)
+        if known == "TimedOut" or own_limit:
+            return "TimedOut", f"the time limit ended the run (exit code {code}) before its last row"
+        if known == "LogIncomplete":
+            return known, f"the run ended before its footer: {exit_codes.EXITS[code].text}"
+        if code in exit_codes.NCCL_TESTS_REFUSED:
+            return "SetupError", f"the program refused what it was asked to do (exit code {code})"
+        if not self.section.rows and (known == "SetupError" or code == exit_codes.LAUNCHERS_REFUSAL):
+            return "SetupError", f"the program did not start to measure (exit code {code})"
+        return "WorkloadFailed", f"the run ended with exit code {code} before its footer"
 
-    def _fault_after_footer(self) -> tuple[str, str] | None:
+    def _fault_after_footer(self) -> Fault | None:
         """All numbers are there, yet the exit code is not 0."""
         section, code = self.section, self.exit_code
         if code == 0 or data_correct(section) is False or section.min_bandwidth == "FAILED":
@@ -476,25 +470,25 @@ class _Result:
             return self._named_fault()
         if code is None:
             return None
-        if code in (124, 137, 143) or code >= 128:
-            what = "teardown hang" if code in (124, 137, 143) else "crash at exit"
+        if code == 124 or code >= 128:
+            what = "teardown hang" if code in (124, *exit_codes.KILLED) else "crash at exit"
             self.findings.append(finding("Warning", f"{what}: exit code {code} after a complete result"))
             return None
-        return "run_failed", f"exit code {code} although the footer shows no fault"
+        return "WorkloadFailed", f"exit code {code} although the footer shows no fault"
 
-    def _no_rows(self) -> tuple[str, str]:
+    def _no_rows(self) -> Fault:
         section = self.section
         if section.skipped:
-            return "no_data", f"the program skipped the test: {section.skipped}"
+            return "NoMeasurement", f"the program skipped the test: {section.skipped}"
         if self.log.unparsable_json and not section.table_seen:
-            return "incomplete", "the JSON document is not closed or not readable, and there is no text of the run"
+            return "LogIncomplete", "the JSON document is not closed or not readable, and there is no text of the run"
         if section.footer_complete and not (section.started or section.config or section.table_seen):
-            return "incomplete", "the log holds only the end of the run: its head with the result table is lost"
+            return "LogIncomplete", "the log holds only the end of the run: its head with the result table is lost"
         if section.footer_complete:
-            return "no_data", "the footer says OK, but there is not a single row"
-        return "no_data", "the log is empty" if self.log.empty else "there is no result table in the log"
+            return "NoMeasurement", "the footer says OK, but there is not a single row"
+        return "NoMeasurement", "the log is empty" if self.log.empty else "there is no result table in the log"
 
-    def _wrong_transport(self) -> tuple[str, str] | None:
+    def _wrong_transport(self) -> Fault | None:
         given, summary = self.given, self.summary
         problems = []
         known = self.log.transport.link_layer_known
@@ -516,14 +510,14 @@ class _Result:
                 self.findings.append(finding("TransportFallback", f"{reason}: {item['why']}", host=item["host"], evidence=evidence))
         else:
             self.findings.append(finding("TransportFallback", f"{reason}; all hosts agree: image or setting, not a node"))
-        return "wrong_transport", reason
+        return "TransportFallback", reason
 
-    def _incompleteness(self) -> tuple[str, str] | None:
+    def _incompleteness(self) -> Fault | None:
         problems = list(self._gaps())
         if not problems or not self.section.rows:
             return None
         self.findings.append(finding("LogIncomplete", "; ".join(problems)))
-        return "incomplete", problems[0]
+        return "LogIncomplete", problems[0]
 
     def _gaps(self) -> t.Iterator[str]:
         section, given = self.section, self.given
@@ -555,24 +549,12 @@ class _Result:
         if given.judged_size is not None and self._judged_samples() is None:
             yield f"the judged size {given.judged_size} was not measured"
 
-    def _own_check(self) -> tuple[str, str] | None:
+    def _own_check(self) -> Fault | None:
         if self.section.min_bandwidth != "FAILED":
             return None
         reason = f"the average of {self.section.average} GB/s is below the run's own limit NCCL_TESTS_MIN_BW"
         self.findings.append(finding("ThresholdViolation", reason))
-        return "threshold_violated", reason
-
-    def _thresholds(self) -> tuple[str, str] | None:
-        """Limits that came with the log, over the judged size (a peak at a small size proves nothing)."""
-        for key, expression in self.given.thresholds.items():
-            if key not in THRESHOLD_VALUES:
-                raise unknown_value("threshold", key, THRESHOLD_VALUES, "context.thresholds")
-            value = self.values.get(THRESHOLD_VALUES[key])
-            if value is None or not holds(expression, value, f"context.thresholds.{key}"):
-                reason = f"{key} is {value} at the judged size, the limit is {expression}"
-                self.findings.append(finding("ThresholdViolation", reason))
-                return "threshold_violated", reason
-        return None
+        return "ThresholdViolation", reason
 
     def _notes(self) -> None:
         """Facts that change no verdict."""
@@ -664,17 +646,6 @@ class _Result:
             numbers |= dict.fromkeys(("bus_bandwidth", "bus_bandwidth_min", "bus_bandwidth_max", "bus_bandwidth_peak", "spread"))
             numbers["collapse"] = None
         return values | numbers
-
-
-def holds(expression: str, value: float, place: str) -> bool:
-    """Whether a limit over `value` holds. Raises InputError for an expression that cannot be evaluated."""
-    # The expression language belongs to the judging room; only a caller that sends limits along needs it here.
-    from ..._criteria import cel, cel_eval
-
-    try:
-        return cel_eval.evaluate(cel.parse(expression), {"value": float(value)}) is True
-    except cel.CelError as error:
-        raise InputError(f"the limit {expression!r} cannot be evaluated: {error}", place=place) from error
 
 
 def _wrong_elements(section: Section) -> float:

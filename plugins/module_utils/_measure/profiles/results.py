@@ -12,10 +12,12 @@ import json
 import math
 import typing as t
 
+from ..._causes.exit_codes import log_reason_of
+from ..._common.shapes import Measurement
 from ..lines import LogLine, lines_of, log_lines
 from ..measurement import measure, measurement
 from ..metrics import Metric
-from ..outcomes import failed_verdict, number
+from ..outcomes import number
 from ..training.lines import Event, Step
 from . import files as profile_files
 from .files import MetricRule, Pattern, Profile
@@ -28,7 +30,7 @@ Sample = dict[str, t.Any]
 _STEP_GROUPS = ("step", "iteration", "global_step", "globalStep")
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """Read logs by a profile.
 
     context: profile (name, path of a file, or the profile itself), profile_directories, exit_code, and whatever the
@@ -38,19 +40,19 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dic
     return apply(profile, paths, context)
 
 
-def apply(profile: Profile, paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def apply(profile: Profile, paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of files by a loaded profile. Never raises for what the files contain."""
     given = _with_defaults(profile, context)
     if profile.nvcre:
         return _nvcre(profile, [list(log_lines(path)) for path in paths], given)
     base = measure(profile.reader, paths, given) if profile.reader else None
     if not profile.metrics:
-        return t.cast(dict[str, t.Any], base)
+        return t.cast(Measurement, base)
     own = _own(profile, (log_lines(path) for path in paths), given)
     return own if base is None else _together(base, own)
 
 
-def apply_text(profile: Profile, text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+def apply_text(profile: Profile, text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
     """The same for one log in memory, for profiles with patterns of their own."""
     given = _with_defaults(profile, context or {})
     if profile.nvcre:
@@ -88,7 +90,7 @@ def _with_defaults(profile: Profile, context: t.Mapping[str, t.Any]) -> dict[str
 # --- patterns of the profile -------------------------------------------------------------------------------------
 
 
-def _own(profile: Profile, sources: t.Iterable[t.Iterable[LogLine]], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _own(profile: Profile, sources: t.Iterable[t.Iterable[LogLine]], context: t.Mapping[str, t.Any]) -> Measurement:
     samples: dict[str, list[Sample]] = {name: [] for name in (*profile.patterns, *profile.json_rules)}
     open_end = False
     for source in sources:
@@ -104,7 +106,7 @@ def _own(profile: Profile, sources: t.Iterable[t.Iterable[LogLine]], context: t.
         "log_profile",
         verdict,
         reason,
-        complete=verdict == "measured",
+        complete=verdict is None,
         values=values,
         units={rule.name: rule.unit for rule in profile.metrics.values() if rule.unit},
         parsed={
@@ -197,43 +199,43 @@ def _statistic(name: str, numbers: list[float]) -> float:
 
 def _verdict(
     profile: Profile, samples: dict[str, list[Sample]], values: dict[str, t.Any], open_end: bool, context: t.Mapping[str, t.Any]
-) -> tuple[str, str]:
+) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
-    failed = failed_verdict(exit_code)
+    failed = log_reason_of(exit_code)
     if failed:
         return failed, f"exit {exit_code}"
     if not any(samples.values()):
-        return "no_data", f"no line matches the profile {profile.name}"
+        return "NoMeasurement", f"no line matches the profile {profile.name}"
     missing = [name for name, rule in profile.metrics.items() if values[name] is None and not rule.optional]
     if missing:
-        return "incomplete", f"no value for {', '.join(missing)}"
+        return "LogIncomplete", f"no value for {', '.join(missing)}"
     if profile.complete is not None and not samples[profile.complete]:
-        return "incomplete", f"the log ends before its last line ({profile.complete})"
+        return "LogIncomplete", f"the log ends before its last line ({profile.complete})"
     if profile.complete is None and (exit_code is None or open_end):
-        return "incomplete", "the log may be cut: no exit status is known and the profile names no last line"
-    return "measured", f"{sum(map(len, samples.values()))} samples by the profile {profile.name}"
+        return "LogIncomplete", "the log may be cut: no exit status is known and the profile names no last line"
+    return None, f"{sum(map(len, samples.values()))} samples by the profile {profile.name}"
 
 
-def _together(base: dict[str, t.Any], own: dict[str, t.Any]) -> dict[str, t.Any]:
+def _together(base: Measurement, own: Measurement) -> Measurement:
     """What a built-in reader says, with the metrics of the profile added; the reader's verdict leads."""
     base["values"] = {**base["values"], **own["values"]}
     base["units"] = {**base["units"], **own["units"]}
     base["parsed"] = {**base["parsed"], "profile_samples": own["parsed"]["samples"]}
-    if base["verdict"] == "measured" and own["verdict"] in ("incomplete", "no_data"):
-        base.update(verdict="incomplete", complete=False, reason=own["reason"])
+    if base["verdict"] is None and own["verdict"] in ("LogIncomplete", "NoMeasurement"):
+        return {**base, "verdict": "LogIncomplete", "complete": False, "reason": own["reason"]}
     return base
 
 
 # --- NVCRE profiles ----------------------------------------------------------------------------------------------
 
 
-def _nvcre(profile: Profile, pods: list[list[LogLine]], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _nvcre(profile: Profile, pods: list[list[LogLine]], context: t.Mapping[str, t.Any]) -> Measurement:
     from ..training import results as training
 
     if "trainingStep" in profile.nvcre:
         said = training.parse(pods, context, read=_NvcreReader(profile).read)
     else:
-        said = measurement("log_profile", "no_data", "the profile reads no training steps", complete=False)
+        said = measurement("log_profile", "NoMeasurement", "the profile reads no training steps", complete=False)
     said["kind"] = "log_profile"
     said["parsed"]["profile"] = profile.name
     if "bandwidthResult" in profile.nvcre:
@@ -316,7 +318,7 @@ def _milliseconds(pattern: Pattern, groups: dict[str, str], group: str) -> float
     return None if value is None else value * UNITS[pattern.units.get(group, "s")][1] * 1000.0
 
 
-def _add_bandwidth(profile: Profile, pods: list[list[LogLine]], said: dict[str, t.Any], context: t.Mapping[str, t.Any]) -> None:
+def _add_bandwidth(profile: Profile, pods: list[list[LogLine]], said: Measurement, context: t.Mapping[str, t.Any]) -> None:
     """NVCRE's bandwidth: the mean per size, the highest of them is judged. Only rows that match are known, so it is
     only as good as the pattern: prefer the kind nccl."""
     regex = profile.nvcre["bandwidthResult"].regex
@@ -341,13 +343,16 @@ def _add_bandwidth(profile: Profile, pods: list[list[LogLine]], said: dict[str, 
         said["units"][f"{name}_peak"] = "GB/s"
     if "trainingStep" in profile.nvcre:
         return
-    exit_code = context.get("exit_code")
-    failed = failed_verdict(exit_code)
+    said["verdict"], said["reason"] = _bandwidth_verdict(results, context.get("exit_code"))
+    said["complete"] = said["verdict"] is None
+
+
+def _bandwidth_verdict(results: list[dict[str, t.Any]], exit_code: int | None) -> tuple[str | None, str]:
+    failed = log_reason_of(exit_code)
     if failed:
-        said.update(verdict=failed, reason=f"exit {exit_code}")
-    elif results and exit_code == 0:
-        said.update(verdict="measured", complete=True, reason=f"{len(results)} message sizes")
-    elif results:
-        said.update(verdict="incomplete", reason="the log may be cut: no exit status is known")
-    else:
-        said.update(reason="no line matches bandwidthResult")
+        return failed, f"exit {exit_code}"
+    if not results:
+        return "NoMeasurement", "no line matches bandwidthResult"
+    if exit_code is None:
+        return "LogIncomplete", "the log may be cut: no exit status is known"
+    return None, f"{len(results)} message sizes"

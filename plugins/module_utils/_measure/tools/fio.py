@@ -6,26 +6,28 @@ from __future__ import annotations
 
 import typing as t
 
+from ..._causes.exit_codes import log_reason_of
+from ..._common.shapes import Measurement
 from .. import json_documents
 from ..lines import read_text
 from ..measurement import measurement
 from ..metrics import units
-from ..outcomes import failed_verdict, number, text_of
+from ..outcomes import number, text_of
 
 _FIRST_KEYS = ("fio version", "jobs")
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of one fio run; with several files (one per pod) their jobs are taken together."""
     return _measure([read_text(path) for path in paths], context)
 
 
-def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
     """Judge the output of one fio. Never raises for its content."""
     return _measure([text], context or {})
 
 
-def _measure(texts: list[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _measure(texts: list[str], context: t.Mapping[str, t.Any]) -> Measurement:
     found = [json_documents.find_last(text, _is_root, _FIRST_KEYS) for text in texts]
     roots = [root for root, damaged in found if root is not None and not damaged]
     jobs = [job for root in roots for job in root["jobs"] if isinstance(job, dict)]
@@ -35,7 +37,7 @@ def _measure(texts: list[str], context: t.Mapping[str, t.Any]) -> dict[str, t.An
         "fio",
         verdict,
         reason,
-        complete=verdict == "measured",
+        complete=verdict is None,
         values=values,
         units=units("fio", values),
         parsed={
@@ -120,16 +122,16 @@ def _verdict(
     jobs: list[dict[str, t.Any]],
     values: dict[str, t.Any],
     context: t.Mapping[str, t.Any],
-) -> tuple[str, str]:
+) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
-    failed = failed_verdict(exit_code)
+    failed = log_reason_of(exit_code)
     if failed:
         return failed, f"exit {exit_code}"
     if values["errors"]:
-        return "run_failed", f"{values['errors']} of {len(jobs)} jobs ended with an error"
+        return "WorkloadFailed", f"{values['errors']} of {len(jobs)} jobs ended with an error"
     if len(roots) < len(texts):
         started = any("{" in text for text in texts)
-        return ("incomplete", "the document is cut or damaged") if started else ("no_data", "no fio document")
+        return ("LogIncomplete", "the document is cut or damaged") if started else ("NoMeasurement", "no fio document")
     if not jobs or (values["read_bandwidth"] is None and values["write_bandwidth"] is None):
-        return "no_data", "no job moved any data"
-    return "measured", f"{len(jobs)} jobs"
+        return "NoMeasurement", "no job moved any data"
+    return None, f"{len(jobs)} jobs"

@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ..._causes.exit_codes import log_reason_of
+from ..._common.shapes import Measurement
 from ..lines import LogLine, lines_of, log_lines
 from ..measurement import finding, measurement
 from ..metrics import units
-from ..outcomes import failed_verdict
 
 _PROGRESS = re.compile(r"([\d.]+)%\s+proc'd: (.*?)\s+errors: (.*?)\s+temps: (.*)")
 _GPU_SPEED = re.compile(r"(-?\d+) \(([\d.]+) Gflop/s\)")
@@ -87,17 +88,17 @@ class _Burn:
         return max(len(self.results), len(self.speeds), len(self.errors))
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of one node. context: exit_code, expected_gpus, nodes."""
     return _measure((line for path in paths for line in log_lines(path)), context)
 
 
-def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
     """Judge the output of gpu-burn. Never raises for its content."""
     return _measure(lines_of(text), context or {})
 
 
-def _measure(lines: t.Iterable[LogLine], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _measure(lines: t.Iterable[LogLine], context: t.Mapping[str, t.Any]) -> Measurement:
     burn = _Burn()
     for line in lines:
         burn.feed(line)
@@ -110,7 +111,7 @@ def _measure(lines: t.Iterable[LogLine], context: t.Mapping[str, t.Any]) -> dict
         "gpu_burn",
         verdict,
         reason,
-        complete=verdict in ("measured", "wrong_data"),
+        complete=verdict in (None, "DataCorruption"),
         values=values,
         units=units("gpu_burn", values),
         parsed={
@@ -152,23 +153,23 @@ def _values(burn: _Burn) -> dict[str, t.Any]:
     }
 
 
-def _verdict(burn: _Burn, context: t.Mapping[str, t.Any]) -> tuple[str, str]:
+def _verdict(burn: _Burn, context: t.Mapping[str, t.Any]) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
     if burn.faulty:
         names = ", ".join(f"GPU{number}" for number in burn.faulty)
-        return ("run_failed" if burn.died & set(burn.faulty) else "wrong_data"), f"faulty: {names}"
+        return ("WorkloadFailed" if burn.died & set(burn.faulty) else "DataCorruption"), f"faulty: {names}"
     if burn.no_start:
-        return "setup_error", burn.no_start
+        return "SetupError", burn.no_start
     if burn.died and not burn.speeds:
-        return "setup_error", "no GPU could be tested"
-    failed = failed_verdict(exit_code)
+        return "SetupError", "no GPU could be tested"
+    failed = log_reason_of(exit_code)
     if failed:
         return failed, f"exit {exit_code} at {burn.progress or 0:g} %: no summary was printed"
     if not burn.speeds and not burn.results:
-        return "no_data", "no progress line"
+        return "NoMeasurement", "no progress line"
     if burn.tested is None or len(burn.results) < burn.tested:
-        return "incomplete", "the summary is missing"
+        return "LogIncomplete", "the summary is missing"
     expected = context.get("expected_gpus")
     if isinstance(expected, int) and burn.tested < expected:
-        return "incomplete", f"{burn.tested} of {expected} GPUs were tested"
-    return "measured", f"{burn.tested} GPUs without an error"
+        return "LogIncomplete", f"{burn.tested} of {expected} GPUs were tested"
+    return None, f"{burn.tested} GPUs without an error"

@@ -12,9 +12,10 @@ import json
 import re
 import typing as t
 
+from ..._causes.exit_codes import log_reason_of
+from ..._common.shapes import Measurement
 from ..lines import LogLine, lines_of, log_lines
 from ..measurement import finding, measurement
-from ..outcomes import failed_verdict
 
 _KEY = r"[a-z][a-z0-9_]{0,63}"
 _TOKEN = re.compile(rf"\s*(?:({_KEY})=(\"[^\"]*\"|[^\s=\"]+)|([^\s=\"]+))(?=\s|$)")
@@ -83,7 +84,7 @@ class _Results:
                 self.units[key] = unit
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of one test: one file per pod. context: exit_code, required_keys, nodes.
 
     A number that several pods report becomes its mean, and `KEY_min` and `KEY_max` are added.
@@ -91,7 +92,7 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dic
     return _measure([_read(log_lines(path)) for path in paths], context)
 
 
-def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
     """The same for one log in memory. Never raises for its content."""
     return _measure([_read(lines_of(text))], context or {})
 
@@ -133,7 +134,7 @@ def _scalar(word: str) -> Value:
     return word
 
 
-def _measure(pods: list[_Results], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def _measure(pods: list[_Results], context: t.Mapping[str, t.Any]) -> Measurement:
     values, units = _together(pods)
     verdict, reason = _verdict(pods, values, context)
     nodes = list(context.get("nodes") or [])
@@ -147,7 +148,7 @@ def _measure(pods: list[_Results], context: t.Mapping[str, t.Any]) -> dict[str, 
         "key_value",
         verdict,
         reason,
-        complete=verdict == "measured",
+        complete=verdict is None,
         values=values,
         units=units,
         parsed={"pods": [{"values": pod.values, "units": pod.units, "said": pod.said, "end": pod.ended} for pod in pods]},
@@ -176,25 +177,25 @@ def _together(pods: list[_Results]) -> tuple[dict[str, t.Any], dict[str, str]]:
     return values, units
 
 
-def _verdict(pods: list[_Results], values: dict[str, t.Any], context: t.Mapping[str, t.Any]) -> tuple[str, str]:
+def _verdict(pods: list[_Results], values: dict[str, t.Any], context: t.Mapping[str, t.Any]) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
     said = [pod.said.get("verdict") for pod in pods]
     why = next((pod.said["reason"] for pod in pods if "reason" in pod.said), "")
     if "fail" in said:
-        return "run_failed", why or "the test reported a failure"
-    failed = failed_verdict(exit_code)
+        return "WorkloadFailed", why or "the test reported a failure"
+    failed = log_reason_of(exit_code)
     if failed:
         return failed, f"exit {exit_code}"
     unknown = next((word for word in said if word is not None and word not in _VERDICTS), None)
     if unknown is not None:
-        return "incomplete", f"unknown verdict {unknown!r}"
+        return "LogIncomplete", f"unknown verdict {unknown!r}"
     if "incomplete" in said:
-        return "incomplete", why or "the test reported that it is incomplete"
+        return "LogIncomplete", why or "the test reported that it is incomplete"
     if not values and "pass" not in said:
-        return "no_data", "no result line"
+        return "NoMeasurement", "no result line"
     missing = [key for key in context.get("required_keys") or [] if key not in values]
     if missing:
-        return "incomplete", f"values missing: {', '.join(map(str, missing))}"
+        return "LogIncomplete", f"values missing: {', '.join(map(str, missing))}"
     if exit_code is None and not all(pod.ended for pod in pods):
-        return "incomplete", "neither an exit status nor a line end=true: the log may be cut"
-    return "measured", f"{len(values)} values"
+        return "LogIncomplete", "neither an exit status nor a line end=true: the log may be cut"
+    return None, f"{len(values)} values"

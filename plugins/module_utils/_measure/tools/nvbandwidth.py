@@ -8,11 +8,13 @@ import dataclasses
 import re
 import typing as t
 
+from ..._causes.exit_codes import log_reason_of
+from ..._common.shapes import Measurement
 from .. import json_documents
 from ..lines import read_text
 from ..measurement import finding, measurement
 from ..metrics import units
-from ..outcomes import failed_verdict, number, text_of
+from ..outcomes import number, text_of
 
 _FIRST_KEYS = ("nvbandwidth",)
 _RUNNING = re.compile(r"Running (\S+?)\.?\s*")
@@ -56,12 +58,12 @@ class _Output:
     ended: bool = False
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of one node. context: exit_code, required_tests (names of test cases), expected_gpus."""
     return parse("\n".join(read_text(path) for path in paths), context)
 
 
-def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
     """Judge the output of nvbandwidth. Never raises for its content."""
     context = context or {}
     root, damaged = json_documents.find_last(text, lambda value: isinstance(value, dict) and "nvbandwidth" in value, _FIRST_KEYS)
@@ -78,7 +80,7 @@ def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, 
         "nvbandwidth",
         verdict,
         reason,
-        complete=verdict == "measured",
+        complete=verdict is None,
         values=values,
         units={**units("nvbandwidth", values), **{name: "GB/s" for name in values if name.endswith(("_min", "_sum"))}},
         parsed={
@@ -174,27 +176,27 @@ def _values(output: _Output) -> dict[str, t.Any]:
     return values
 
 
-def _verdict(output: _Output, damaged: bool, context: t.Mapping[str, t.Any]) -> tuple[str, str]:
+def _verdict(output: _Output, damaged: bool, context: t.Mapping[str, t.Any]) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
     corrupt = next((line for line in output.errors if "checking the pattern" in line), None)
     if corrupt:
-        return "wrong_data", corrupt
-    failed = failed_verdict(exit_code)
+        return "DataCorruption", corrupt
+    failed = log_reason_of(exit_code)
     if failed:
         return failed, f"exit {exit_code}{f': {output.errors[0]}' if output.errors else ''}"
     if damaged:
-        return "incomplete", "the document is cut or damaged"
+        return "LogIncomplete", "the document is cut or damaged"
     broken = [case.name for case in output.cases if case.status == "failed"]
     if broken or output.errors:
-        return "run_failed", f"failed: {', '.join(broken) or output.errors[0]}"
+        return "WorkloadFailed", f"failed: {', '.join(broken) or output.errors[0]}"
     if not any(case.status == "passed" for case in output.cases):
-        return "no_data", "no test case ran"
+        return "NoMeasurement", "no test case ran"
     missing = [name for name in context.get("required_tests") or [] if name not in {c.name for c in output.cases if c.status == "passed"}]
     if missing:
-        return "incomplete", f"test cases missing: {', '.join(missing)}"
+        return "LogIncomplete", f"test cases missing: {', '.join(missing)}"
     expected = context.get("expected_gpus")
     if isinstance(expected, int) and output.devices and len(output.devices) < expected:
-        return "incomplete", f"{len(output.devices)} of {expected} GPUs listed"
+        return "LogIncomplete", f"{len(output.devices)} of {expected} GPUs listed"
     if not output.ended or output.cases[-1].status == "running":
-        return "incomplete", "the output is cut"
-    return "measured", f"{len(output.cases)} test cases"
+        return "LogIncomplete", "the output is cut"
+    return None, f"{len(output.cases)} test cases"

@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 import typing as t
 
+from ..._causes.exit_codes import log_reason_of
+from ..._common.shapes import Measurement
 from .. import json_documents
 from ..lines import read_text
 from ..measurement import finding, measurement
 from ..metrics import units
-from ..outcomes import failed_verdict, number, text_of
+from ..outcomes import number, text_of
 
 _TITLE = re.compile(r"\b((?:RDMA_(?:Write|Read|Atomic)|Atomic|Send|Raw ?Ethernet)\S*(?: Bidirectional)?) (BW|Latency|Post List BW) Test")
 _SETTING = re.compile(r"\s*(Device|Link type|Mtu|Number of qps|Connection type|Transport type)\s*:\s*(\S+)")
@@ -45,7 +47,7 @@ class _Row(t.NamedTuple):
     cells: dict[str, float]
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of one pair. context: exit_code, judged_size, expected_sizes.
 
     With several files the client's is read: the one with a table.
@@ -56,7 +58,7 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dic
     return max(parts, key=lambda part: (len(part["parsed"]["rows"]), part["complete"]))
 
 
-def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
     """Judge the output of one perftest program. Never raises for its content."""
     context = context or {}
     settings: dict[str, str] = {}
@@ -75,7 +77,7 @@ def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, 
         "perftest",
         verdict,
         reason,
-        complete=verdict == "measured",
+        complete=verdict is None,
         values=values,
         units=units("perftest", values),
         parsed={"format": form, "settings": settings, "rows": [{"size": row.size, **row.cells} for row in rows], "closed": closed},
@@ -209,24 +211,24 @@ def _rounded(value: float | None, scale: float) -> float | None:
     return None if value is None else round(value / scale, 6)
 
 
-def _verdict(text: str, rows: list[_Row], closed: bool, judged: _Row | None, context: t.Mapping[str, t.Any]) -> tuple[str, str]:
+def _verdict(text: str, rows: list[_Row], closed: bool, judged: _Row | None, context: t.Mapping[str, t.Any]) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
     failure = next((line.strip() for line in text.split("\n") if _FAILED.search(line)), None)
     setup = next((line.strip() for line in text.split("\n") if _SETUP.search(line)), None)
     if failure:
-        return "run_failed", failure
+        return "WorkloadFailed", failure
     if setup and not rows:
-        return "setup_error", setup
-    failed = failed_verdict(exit_code)
+        return "SetupError", setup
+    failed = log_reason_of(exit_code)
     if failed:
         return failed, f"exit {exit_code} after {len(rows)} message sizes"
     if not rows:
-        return "no_data", "no result row"
+        return "NoMeasurement", "no result row"
     missing = [size for size in context.get("expected_sizes") or [] if size not in {row.size for row in rows}]
     if missing:
-        return "incomplete", f"message sizes missing: {', '.join(map(str, missing[:8]))}"
+        return "LogIncomplete", f"message sizes missing: {', '.join(map(str, missing[:8]))}"
     if judged is None:
-        return "incomplete", f"the judged message size {context.get('judged_size')} is missing"
+        return "LogIncomplete", f"the judged message size {context.get('judged_size')} is missing"
     if not closed:
-        return "incomplete", "the table is cut"
-    return "measured", f"{len(rows)} message sizes, judged at {judged.size} bytes"
+        return "LogIncomplete", "the table is cut"
+    return None, f"{len(rows)} message sizes, judged at {judged.size} bytes"

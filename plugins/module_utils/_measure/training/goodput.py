@@ -21,6 +21,7 @@ from __future__ import annotations
 import datetime
 import typing as t
 
+from ..._common.shapes import Measurement
 from ..lines import log_lines
 from ..measurement import measurement
 from ..metrics import units
@@ -32,7 +33,7 @@ from .runs import Log, Run, Save
 TOLERANCE = 0.05
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """Goodput of all attempts of a job: their logs in order of time.
 
     context: measurement_started_at, job_interrupted_at (one time or a list), job_succeeded_at or job_failed_at,
@@ -41,7 +42,7 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dic
     return parse(training_runs.read_runs(log_lines(path, Wanted()) for path in paths), context)
 
 
-def parse(log: Log, context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def parse(log: Log, context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of kind goodput."""
     from . import results as training
 
@@ -49,7 +50,7 @@ def parse(log: Log, context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     said = compute(log, context, summary["avg_step_s"])
     measured = said["goodput"] is not None
     ended = training.has_ended(log)
-    verdict = "measured" if measured and ended else "incomplete" if log.steps else "no_data"
+    verdict = None if measured and ended else "LogIncomplete" if log.steps else "NoMeasurement"
     reason = said["note"] or ("goodput from the terms" if measured else "goodput could not be measured")
     if measured and not ended:
         reason = "the log ends before the training: goodput is provisional"
@@ -58,7 +59,7 @@ def parse(log: Log, context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         "goodput",
         verdict,
         reason,
-        complete=verdict == "measured",
+        complete=verdict is None,
         values=values,
         units=units("goodput", values),
         parsed=_parsed(log, context),
@@ -97,7 +98,7 @@ def from_terms(terms: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
         **clamped,
         "goodput": value,
         "measured": value is not None,
-        "verdict": "measured" if value is not None else "no_data",
+        "verdict": None if value is not None else "NoMeasurement",
     }
 
 

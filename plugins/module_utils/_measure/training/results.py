@@ -13,6 +13,8 @@ import collections
 import dataclasses
 import typing as t
 
+from ..._causes.exit_codes import log_reason_of
+from ..._common.shapes import Measurement
 from ..lines import LogLine, lines_of, log_lines
 from ..measurement import finding, measurement
 from ..metrics import units
@@ -22,7 +24,6 @@ from .lines import Step, Wanted, read_line
 from .runs import Log, Run, Save
 
 _FRAMEWORKS = {"megatron": "megatron", "nemo": "nemo", "lightning": "lightning", "lightning-rich": "lightning"}
-_FAILED_EXITS = {124: "timed_out", 137: "incomplete", 143: "incomplete", 130: "incomplete"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class _Sample:
     weight: int
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of one training job.
 
     paths:   logs of its pods, first pod first; logs of several attempts in order of time.
@@ -42,29 +43,29 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> dic
     return parse((log_lines(path, Wanted()) for path in paths), context)
 
 
-def parse_text(text: str, context: t.Mapping[str, t.Any] | None = None) -> dict[str, t.Any]:
+def parse_text(text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
     """The same for one log in memory."""
     return parse([lines_of(text)], context or {})
 
 
 def parse(
     sources: t.Iterable[t.Iterable[LogLine]], context: t.Mapping[str, t.Any], read: training_runs.ReadLine = read_line
-) -> dict[str, t.Any]:
+) -> Measurement:
     """Read and judge. Never raises for what a log contains. read: what a line says (a log profile brings its own)."""
     log = training_runs.read_runs(sources, read)
     summary = summarize(log, context)
     said = goodput.compute(log, context, summary["avg_step_s"])
     verdict, reason = _verdict(log, context, summary)
     diverged = _diverged(log)
-    findings = [finding("DataCorruption", diverged)] if diverged and verdict in ("measured", "incomplete") else []
-    if findings and verdict == "measured":
-        verdict, reason = "wrong_data", diverged
+    findings = [finding("DataCorruption", diverged)] if diverged and verdict in (None, "LogIncomplete") else []
+    if findings and verdict is None:
+        verdict, reason = "DataCorruption", diverged
     found = {**values(log, context, summary), **goodput.values_of(said)}
     return measurement(
         "training",
         verdict,
         reason,
-        complete=verdict in ("measured", "wrong_data"),
+        complete=verdict in (None, "DataCorruption"),
         values=found,
         units=units("training", found),
         parsed=_parsed(log, context),
@@ -201,19 +202,18 @@ def has_ended(log: Log) -> bool:
     return last.total is not None and last.iteration >= last.total
 
 
-def _verdict(log: Log, context: t.Mapping[str, t.Any], summary: dict[str, t.Any]) -> tuple[str, str]:
+def _verdict(log: Log, context: t.Mapping[str, t.Any], summary: dict[str, t.Any]) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
     if exit_code:
-        verdict = _FAILED_EXITS.get(exit_code, "run_failed")
-        return verdict, f"exit {exit_code} after {_progress(log)}"
+        return log_reason_of(exit_code), f"exit {exit_code} after {_progress(log)}"
     if not log.steps:
-        return "no_data", "no step line in the log"
+        return "NoMeasurement", "no step line in the log"
     # The patterns of a profile know no last line: there the exit status must do.
     if not has_ended(log) and not (exit_code == 0 and log.steps[-1].framework == "profile"):
-        return "incomplete", f"the log ends after {_progress(log)}"
+        return "LogIncomplete", f"the log ends after {_progress(log)}"
     if summary["avg_step_s"] is None:
-        return "no_data", "no step line after the warm-up carries a time"
-    return "measured", _progress(log)
+        return "NoMeasurement", "no step line after the warm-up carries a time"
+    return None, _progress(log)
 
 
 def _progress(log: Log) -> str:

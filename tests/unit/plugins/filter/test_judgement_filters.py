@@ -16,7 +16,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.filter import criteria, m
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 FILTERS = {name: function for module in (criteria, measure, report, verdict) for name, function in module.FilterModule().filters().items()}
 VALUES = {"bus_bandwidth": 371.25, "bus_bandwidth_peak": 380}
-MEASUREMENT = {"kind": "nccl", "verdict": "measured", "complete": True, "reason": "", "values": VALUES, "units": {}, "findings": []}
+MEASUREMENT = {"kind": "nccl", "verdict": None, "complete": True, "reason": "", "values": VALUES, "units": {}, "findings": []}
 PARTIAL = {**MEASUREMENT, "complete": False, "reason": "the footer is missing"}
 
 

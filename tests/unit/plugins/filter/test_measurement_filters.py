@@ -11,10 +11,10 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.gpu_cluster.readiness.plugins.filter import dcgm, log_profiles, other_results, training
+from ansible_collections.gpu_cluster.readiness.plugins.filter import dcgm, log_profiles, tools, training
 
 PLUGINS = Path(__file__).parents[4] / "plugins" / "filter"
-FILTERS = {name: call for module in (dcgm, log_profiles, other_results, training) for name, call in module.FilterModule().filters().items()}
+FILTERS = {name: call for module in (dcgm, log_profiles, tools, training) for name, call in module.FilterModule().filters().items()}
 
 
 @pytest.mark.parametrize("name", sorted(FILTERS))
@@ -37,7 +37,7 @@ def test_errors_name_the_filter_and_the_file(name: str) -> None:
 def test_an_empty_log_is_never_good_and_always_json(name: str, tmp_path: Path) -> None:
     (tmp_path / "log").write_text("")
     said = FILTERS[name](str(tmp_path / "log"), {"exit_code": 0, "profile": "gpu-burn"})
-    assert said["verdict"] in ("no_data", "incomplete")
+    assert said["verdict"] in ("NoMeasurement", "LogIncomplete")
     assert said["complete"] is False
     json.dumps(said, allow_nan=False)
 

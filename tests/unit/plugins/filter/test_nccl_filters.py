@@ -20,7 +20,7 @@ def test_results_are_plain_data() -> None:
     """A template can print, store and compare them."""
     said = FILTERS["nccl_results"](str(CASES / "n27-roce-gdr-partial.log"), {"exit_code": 0, "expect_gdr": True})
     assert json.loads(json.dumps(said)) == said
-    assert (said["verdict"], said["transport"]["class"]) == ("wrong_transport", "roce")
+    assert (said["verdict"], said["transport"]["class"]) == ("TransportFallback", "roce")
 
 
 def test_transport_of_several_files() -> None:

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive import files as archive
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive import manifest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 
 
@@ -37,25 +38,25 @@ def test_a_failed_write_keeps_the_old_content(tmp_path, monkeypatch):
 def test_every_change_is_found(tmp_path):
     for name in ("a.json", "logs/x.log", "logs/y.log"):
         archive.write_text(tmp_path / name, name)
-    archive.write_manifest(tmp_path)
-    assert archive.verify_manifest(tmp_path) == []
-    assert subprocess.run(["sha256sum", "--quiet", "-c", archive.MANIFEST], cwd=tmp_path, check=False).returncode == 0
+    manifest.write_manifest(tmp_path)
+    assert manifest.verify_manifest(tmp_path) == []
+    assert subprocess.run(["sha256sum", "--quiet", "-c", manifest.MANIFEST], cwd=tmp_path, check=False).returncode == 0
     (tmp_path / "a.json").write_text("changed", encoding="utf-8")
     (tmp_path / "logs/x.log").unlink()
     (tmp_path / "new").write_text("", encoding="utf-8")
-    assert archive.verify_manifest(tmp_path) == ["logs/x.log: missing", "new: not in the manifest", "a.json: changed"]
+    assert manifest.verify_manifest(tmp_path) == ["logs/x.log: missing", "new: not in the manifest", "a.json: changed"]
 
 
 def test_an_absent_or_broken_manifest_is_a_problem(tmp_path):
-    assert "cannot be read" in archive.verify_manifest(tmp_path)[0]
-    (tmp_path / archive.MANIFEST).write_text(f"{'0' * 64}  ../../etc/passwd\nnonsense\n", encoding="utf-8")
-    assert archive.verify_manifest(tmp_path) == [f"{archive.MANIFEST} line {number}: not a checksum and a file name" for number in (1, 2)]
+    assert "cannot be read" in manifest.verify_manifest(tmp_path)[0]
+    (tmp_path / manifest.MANIFEST).write_text(f"{'0' * 64}  ../../etc/passwd\nnonsense\n", encoding="utf-8")
+    assert manifest.verify_manifest(tmp_path) == [f"{manifest.MANIFEST} line {number}: not a checksum and a file name" for number in (1, 2)]
 
 
 def test_latest_follows_the_newest_run(tmp_path):
     for name in ("r1", "r2"):
         (tmp_path / name).mkdir()
-        archive.point_latest(tmp_path / name)
+        manifest.point_latest(tmp_path / name)
     assert (tmp_path / "latest").readlink().as_posix() == "r2"
 
 
@@ -65,8 +66,8 @@ def test_latest_without_links_is_a_text(tmp_path, monkeypatch):
     def refuse(_self, _target):
         raise OSError(95, "not supported")
 
-    monkeypatch.setattr(archive.Path, "symlink_to", refuse)
-    archive.point_latest(tmp_path / "r1")
+    monkeypatch.setattr(manifest.Path, "symlink_to", refuse)
+    manifest.point_latest(tmp_path / "r1")
     assert (tmp_path / "latest").read_text(encoding="utf-8") == "r1\n"
 
 

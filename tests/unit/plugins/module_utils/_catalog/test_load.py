@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.gpus import expectation, find_gpu, plain_product
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog, shipped_catalog_dir
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.schemas import FILES, published
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 
-SHIPPED = shipped_catalog_dir()
+SHIPPED = str(pathlib.Path(__file__).resolve().parents[5] / "catalog")
 CATALOG = load_catalog([SHIPPED])
 
 

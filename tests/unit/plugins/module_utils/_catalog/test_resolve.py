@@ -4,19 +4,20 @@
 
 from __future__ import annotations
 
+import pathlib
 import typing as t
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog, shipped_catalog_dir
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.merge import merge
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.nics import detect_nic_resource, is_candidate
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.resolve import resolve_network
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 
-CATALOG = load_catalog([shipped_catalog_dir()])
+CATALOG = load_catalog([str(pathlib.Path(__file__).resolve().parents[5] / "catalog")])
 MODELS = sorted(row["name"] for row in CATALOG["gpus"])
 
 

@@ -6,8 +6,17 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import API_WORDS, EXIT_CODES, classify_attempt
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reasons import REASONS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.api_words import (
+    API_WORDS,
+    PREFIXES,
+    Waiting,
+    refusal_of,
+    waiting_of,
+)
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.exit_codes import EXITS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reasons import REASONS, reason_of
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.wordings import WORDINGS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.given import observation_given
 
 
 def attempt(outcome="failed", **keys):
@@ -23,6 +32,11 @@ def attempt(outcome="failed", **keys):
         "health": [],
         **keys,
     }
+
+
+def cause_of(given):
+    """The cause that the record of an attempt carries."""
+    return observation_given({"groups": [{"name": "g001", "attempts": [given]}]})["groups"][0]["attempts"][0]["cause"]
 
 
 def pod(reason, node="n1", **keys):
@@ -82,23 +96,19 @@ def pod(reason, node="n1", **keys):
     ],
 )
 def test_cause(given, reason):
-    cause = classify_attempt(given)
+    cause = cause_of(given)
     assert cause["reason"] == reason
     assert cause["message"]
-    assert cause["hint"]
-    assert cause["retryable"] is REASONS[reason].retryable
+    assert cause["retryable"] is (REASONS[reason].retryable and given["outcome"] != "cancelled")
 
 
 def test_success_has_no_cause():
-    assert (
-        classify_attempt(attempt("succeeded", exit_code=0, events=["Warning FailedScheduling x", "Warning Failed to pull image"]))["reason"]
-        is None
-    )
+    assert cause_of(attempt("succeeded", exit_code=0, events=["Warning FailedScheduling x", "Warning Failed to pull image"])) is None
 
 
 def test_success_with_an_evicted_pod_is_told():
     """A pod evicted for ephemeral storage may end with exit code 0."""
-    assert classify_attempt(attempt("succeeded", exit_code=0, pods=[pod("Evicted")]))["reason"] == "Evicted"
+    assert cause_of(attempt("succeeded", exit_code=0, pods=[pod("Evicted")]))["reason"] == "Evicted"
 
 
 def test_the_cause_comes_before_its_consequences():
@@ -107,19 +117,16 @@ def test_the_cause_comes_before_its_consequences():
         message="ssh: connect to host w-1: Connection refused",
         pods=[pod("Error", "n2"), pod("UnexpectedAdmissionError", "n1")],
     )
-    cause = classify_attempt(given)
+    cause = cause_of(given)
     assert (cause["reason"], cause["nodes"]) == ("DeviceRejected", ["n1"])
 
 
 def test_normal_events_accuse_nobody():
-    assert (
-        classify_attempt(attempt(exit_code=1, events=["Normal Pulled pod/x: exceeded quota is only a word here"]))["reason"]
-        == "WorkloadFailed"
-    )
+    assert cause_of(attempt(exit_code=1, events=["Normal Pulled pod/x: exceeded quota is only a word here"]))["reason"] == "WorkloadFailed"
 
 
 def test_health_names_the_node_and_quotes_the_condition():
-    cause = classify_attempt(
+    cause = cause_of(
         attempt(exit_code=1, health=[{"node": "n7", "message": "n7: condition GPUHealthy=False", "evidence": ["GPUHealthy=False: XID 79"]}])
     )
     assert cause["nodes"] == ["n7"]
@@ -128,12 +135,36 @@ def test_health_names_the_node_and_quotes_the_condition():
 
 @pytest.mark.parametrize("word", sorted(API_WORDS))
 def test_every_api_word_means_a_reason_of_the_table(word):
-    assert API_WORDS[word] in REASONS
-    assert classify_attempt(attempt(pods=[pod(word)]))["reason"] == API_WORDS[word]
+    reason = API_WORDS[word].reason
+    assert reason in REASONS
+    assert cause_of(attempt(pods=[pod(word)]))["reason"] == reason
 
 
-@pytest.mark.parametrize("code", sorted(EXIT_CODES))
+@pytest.mark.parametrize("word", ["NodeShutdown", "Shutdown", "Terminated"])
+def test_a_machine_that_somebody_shuts_down_is_not_condemned(word):
+    """Two tables once disagreed: an operator's shutdown failed the node."""
+    assert refusal_of(word) == "Evicted" and reason_of(refusal_of(word)).effect == "untested"
+
+
+def test_a_pod_that_no_longer_fits_the_labels_of_its_node_accuses_nobody():
+    assert refusal_of("NodeAffinity") == "SetupError"
+    assert cause_of(attempt(pods=[pod("NodeAffinity")]))["reason"] == "SetupError"
+
+
+def test_only_words_of_trouble_are_waited_for_with_a_grace_time():
+    assert waiting_of("InvalidImageName") is Waiting.FATAL
+    assert waiting_of("ImagePullBackOff") is Waiting.TRANSIENT
+    assert waiting_of("ContainerCreating") is None and waiting_of(None) is None
+
+
+@pytest.mark.parametrize("code", sorted(EXITS))
 def test_exit_codes_are_spelled_out(code):
-    cause = classify_attempt(attempt(exit_code=code))
-    assert cause["reason"] == EXIT_CODES[code][0]
+    cause = cause_of(attempt(exit_code=code))
+    assert cause["reason"] == EXITS[code].reason
     assert str(code) in cause["message"]
+
+
+def test_every_reason_that_any_table_names_is_in_the_table_of_reasons():
+    named = {word.reason for word in API_WORDS.values()} | {reason for reason, _pattern in WORDINGS}
+    named |= {reason for row in EXITS.values() for reason in (row.reason, row.log_reason)} | {reason for _prefix, reason in PREFIXES}
+    assert named <= set(REASONS)

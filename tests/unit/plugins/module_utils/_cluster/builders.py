@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 import functools
+import pathlib
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog, shipped_catalog_dir
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.nodes import looks_like_gpu, project
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.platforms import detect_platform
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.snapshot import build_snapshot
@@ -17,7 +18,7 @@ READY = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message":
 
 @functools.cache
 def shipped() -> dict[str, t.Any]:
-    return load_catalog([shipped_catalog_dir()])
+    return load_catalog([str(pathlib.Path(__file__).resolve().parents[5] / "catalog")])
 
 
 def node(

@@ -17,12 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dcgm_samples import TABLE_V3, check, failing, passing, result, v4
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes import dcgm_exits
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import codes as dcgm_codes
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import results as dcgm
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS
 
 
-def judged(text: str, **context: t.Any) -> tuple[str, str, list[str]]:
+def judged(text: str, **context: t.Any) -> tuple[str, str | None, list[str]]:
     said = dcgm.parse(text, context)
     return said["class"], said["verdict"], said["failed_entities"]
 
@@ -63,24 +64,25 @@ def test_a_finding_names_gpu_test_code_and_advice() -> None:
 def test_pass_with_an_error_record_is_run_again() -> None:
     """Something else held the memory: neither a pass nor a broken GPU."""
     text = v4(check("memory", [result(n, code=56 if n == 2 else 0, severity=4) for n in range(8)]))
-    assert judged(text, exit_code=226) == ("inconclusive", "retry", [])
+    assert judged(text, exit_code=226) == ("inconclusive", "NoMeasurement", [])
 
 
 def test_runtime_error_busy() -> None:
     text = json.dumps({"DCGM Diagnostic": {"runtime_error": "Error: cannot run. Return: (-34) : in use", "version": "4.5.2"}}, indent=2)
-    assert judged(text, exit_code=222) == ("busy", "retry", [])
+    assert judged(text, exit_code=222) == ("busy", "NoMeasurement", [])
 
 
 @pytest.mark.parametrize("code", [222, 217, 202])
 def test_busy_exit_codes_are_never_hardware(code: int) -> None:
-    assert judged("", exit_code=code)[:2] == ("busy", "retry")
+    assert judged("", exit_code=code)[:2] == ("busy", "NoMeasurement")
 
 
 @pytest.mark.parametrize(
     ("code", "expected"), [(226, "incomplete"), (205, "incomplete"), (137, "incomplete"), (124, "timed_out"), (0, "incomplete")]
 )
 def test_without_a_document_the_exit_status_proves_no_gpu_bad(code: int, expected: str) -> None:
-    assert judged("no output of interest", exit_code=code) == (expected, "incomplete", [])
+    reason = "TimedOut" if expected == "timed_out" else "LogIncomplete"
+    assert judged("no output of interest", exit_code=code) == (expected, reason, [])
 
 
 @pytest.mark.parametrize(
@@ -123,9 +125,9 @@ def test_3_x_json_fail_with_exit_0_is_a_warning_but_its_table_is_not() -> None:
             ]
         }
     }
-    assert judged(json.dumps(root), exit_code=0)[1] == "warn"
-    assert judged(json.dumps(root), exit_code=226) == ("hardware_fail", "hardware_fail", ["GPU0", "GPU1"])
-    assert judged(TABLE_V3, exit_code=0)[1] == "hardware_fail"
+    assert judged(json.dumps(root), exit_code=0)[:2] == ("warn", None)
+    assert judged(json.dumps(root), exit_code=226) == ("hardware_fail", "HardwareFailureDetected", ["GPU0", "GPU1"])
+    assert judged(TABLE_V3, exit_code=0)[1] == "HardwareFailureDetected"
 
 
 def test_v3_table_names_both_gpus() -> None:
@@ -173,7 +175,7 @@ def test_all_gpus_of_a_table_are_named() -> None:
 
 def test_a_switch_that_fails_counts_although_the_exit_status_is_0() -> None:
     results = [*(result(n) for n in range(8)), result(0, "Fail", code=109, severity=2, group="Switch")]
-    assert judged(v4(check("nvbandwidth", results, "Fail")), exit_code=0) == ("hardware_fail", "hardware_fail", ["Switch0"])
+    assert judged(v4(check("nvbandwidth", results, "Fail")), exit_code=0) == ("hardware_fail", "HardwareFailureDetected", ["Switch0"])
 
 
 def test_mndiag_names_the_host() -> None:
@@ -200,23 +202,23 @@ def test_mndiag_names_the_host() -> None:
 
 def test_mig_is_a_setting() -> None:
     skipped = check("memory", [result(n, "Skip", info=["MIG mode is enabled"]) for n in range(8)], "Skip")
-    assert judged(v4(skipped), exit_code=0, required_tests=["memory"])[1] == "setup_error"
-    assert judged(v4(skipped), exit_code=0)[1] == "setup_error"
+    assert judged(v4(skipped), exit_code=0, required_tests=["memory"])[1] == "SetupError"
+    assert judged(v4(skipped), exit_code=0)[1] == "SetupError"
 
 
 def test_nvbandwidth_that_read_busy_clocks_is_run_again() -> None:
-    assert judged(v4(failing("nvbandwidth", 1, 62, 4, "MCUTIL 13 % > 10 %")), exit_code=226)[1] == "retry"
-    assert judged(v4(failing("memory_bandwidth", 1, 62, 4, "180 GB/s")), exit_code=226)[1] == "hardware_fail"
+    assert judged(v4(failing("nvbandwidth", 1, 62, 4, "MCUTIL 13 % > 10 %")), exit_code=226)[1] == "NoMeasurement"
+    assert judged(v4(failing("memory_bandwidth", 1, 62, 4, "180 GB/s")), exit_code=226)[1] == "HardwareFailureDetected"
 
 
 def test_exit_226_without_any_error_in_the_document_is_no_pass() -> None:
-    assert judged(v4(passing()), exit_code=226)[1] == "retry"
-    assert judged(v4(passing()), exit_code=77)[1] == "retry"
-    assert judged(v4(passing()), exit_code=143)[1] == "incomplete"
+    assert judged(v4(passing()), exit_code=226)[1] == "NoMeasurement"
+    assert judged(v4(passing()), exit_code=77)[1] == "NoMeasurement"
+    assert judged(v4(passing()), exit_code=143)[1] == "LogIncomplete"
 
 
 def test_not_run_after_an_abort() -> None:
-    assert judged(v4(passing(), {"name": "pcie"}), exit_code=0)[1] == "incomplete"
+    assert judged(v4(passing(), {"name": "pcie"}), exit_code=0)[1] == "LogIncomplete"
 
 
 def test_severity_follows_from_the_code_when_it_is_missing() -> None:
@@ -230,22 +232,22 @@ def test_severity_follows_from_the_code_when_it_is_missing() -> None:
 
 def test_missing_gpu_and_required_tests() -> None:
     """All tests that ran passed: still nothing to be proud of."""
-    assert judged(v4(passing(gpus=7), gpus=7), exit_code=0, expected_gpus=8) == ("hardware_fail", "hardware_fail", ["missing:1"])
-    assert judged(v4(passing(gpus=7), gpus=8), exit_code=0, expected_gpus=8, required_tests=["memory"])[1] == "incomplete"
-    assert judged(v4(passing()), exit_code=0, required_tests=["memory", "pcie"])[1] == "incomplete"
-    assert judged(v4(passing()), exit_code=0, dcgm_level=2)[1] == "incomplete"
-    assert judged(v4(passing(), passing("pcie"), passing("software")), exit_code=0, dcgm_level=2)[1] == "pass"
+    assert judged(v4(passing(gpus=7), gpus=7), exit_code=0, expected_gpus=8) == ("hardware_fail", "HardwareFailureDetected", ["missing:1"])
+    assert judged(v4(passing(gpus=7), gpus=8), exit_code=0, expected_gpus=8, required_tests=["memory"])[1] == "LogIncomplete"
+    assert judged(v4(passing()), exit_code=0, required_tests=["memory", "pcie"])[1] == "LogIncomplete"
+    assert judged(v4(passing()), exit_code=0, dcgm_level=2)[1] == "LogIncomplete"
+    assert judged(v4(passing(), passing("pcie"), passing("software")), exit_code=0, dcgm_level=2)[:2] == ("pass", None)
 
 
 def test_one_gpu_skipped_in_a_required_test_is_incomplete() -> None:
     partly = check("memory", [result(n, "Skip" if n == 4 else "Pass") for n in range(8)])
-    assert judged(v4(partly), exit_code=0, required_tests=["memory"])[1] == "incomplete"
-    assert judged(v4(partly), exit_code=0)[1] == "pass"
+    assert judged(v4(partly), exit_code=0, required_tests=["memory"])[1] == "LogIncomplete"
+    assert judged(v4(partly), exit_code=0)[:2] == ("pass", None)
 
 
 def test_unknown_generation_is_kept_as_seen() -> None:
     said = dcgm.parse('{"DCGM Future Diagnostic": {"results": []}}', {"exit_code": 0})
-    assert said["verdict"] == "incomplete"
+    assert said["verdict"] == "LogIncomplete"
     assert said["parsed"]["generation"] == "unknown"
     assert said["parsed"]["seen"] == ["DCGM Future Diagnostic"]
 
@@ -253,30 +255,30 @@ def test_unknown_generation_is_kept_as_seen() -> None:
 def test_a_second_document_that_is_cut_hides_behind_no_first_one() -> None:
     text = v4(passing()) + "\n" + v4(failing("memory", 1, 52, 2))
     for cut in (-1, -200, -len(v4(failing("memory", 1, 52, 2))) + 10):
-        assert judged(text[:cut], exit_code=0)[1] == "incomplete"
-    assert judged(text, exit_code=205)[1] == "hardware_fail"
+        assert judged(text[:cut], exit_code=0)[1] == "LogIncomplete"
+    assert judged(text, exit_code=205)[1] == "HardwareFailureDetected"
 
 
 def test_lines_of_another_process_inside_the_document() -> None:
     lines = v4(failing("memory", 5, 52, 2)).split("\n")
     noisy = "\n".join([*lines[:20], "W0301 klog: something else happened", *lines[20:]])
-    assert judged(noisy, exit_code=205) == ("hardware_fail", "hardware_fail", ["GPU5"])
+    assert judged(noisy, exit_code=205) == ("hardware_fail", "HardwareFailureDetected", ["GPU5"])
 
 
 def test_iterations_must_all_have_run() -> None:
     root = {"Overall Result": "Pass", "iterations": [json.loads(v4(passing())), json.loads(v4(passing()))]}
-    assert judged(json.dumps(root, indent=2), exit_code=0, iterations=2)[1] == "pass"
-    assert judged(json.dumps(root, indent=2), exit_code=0, iterations=3)[1] == "incomplete"
+    assert judged(json.dumps(root, indent=2), exit_code=0, iterations=2)[:2] == ("pass", None)
+    assert judged(json.dumps(root, indent=2), exit_code=0, iterations=3)[1] == "LogIncomplete"
     # The first iteration alone proves nothing when the second is cut.
     text = json.dumps(root, indent=2)
-    assert judged(text[: int(len(text) * 0.7)], exit_code=0)[1] == "incomplete"
+    assert judged(text[: int(len(text) * 0.7)], exit_code=0)[1] == "LogIncomplete"
 
 
 def test_several_nodes_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "a").write_text(v4(passing()))
     (tmp_path / "b").write_text(v4(failing("memory", 5, 52, 2)))
     said = dcgm.measure_files([str(tmp_path / "a"), str(tmp_path / "b")], {"exit_codes": [0, 205], "nodes": ["n1", "n2"]})
-    assert said["verdict"] == "hardware_fail"
+    assert said["verdict"] == "HardwareFailureDetected"
     assert said["failed_entities"] == ["n2/GPU5"]
     assert said["values"]["gpus"] == 16
 
@@ -295,14 +297,14 @@ def test_values_are_declared() -> None:
 def test_every_code_of_the_table_has_advice_and_one_severity() -> None:
     assert sorted({*dcgm_codes.SEVERITY_OF_CODE, 0, 1, 2, 21}) == list(range(133))
     assert all(dcgm_codes.advice(code, None) or dcgm_codes.advice(code, severity) for code, severity in dcgm_codes.SEVERITY_OF_CODE.items())
-    assert {entry.outcome for entry in dcgm_codes.EXITS.values()} <= set(dcgm.CLASSES)
+    assert {entry.outcome for entry in dcgm_exits.EXITS_OF_BYTE.values()} <= set(dcgm.CLASSES)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(st.text(max_size=300), st.binary(max_size=300).map(lambda data: data.decode("utf-8", "replace"))))
 def test_any_text_is_judged_and_never_passes(text: str) -> None:
     said = dcgm.parse(text, {"exit_code": 0})
-    assert said["verdict"] not in ("pass", "warn", "hardware_fail")
+    assert said["verdict"] not in (None, "HardwareFailureDetected")
 
 
 _JSON = st.recursive(
@@ -342,7 +344,7 @@ def test_any_shape_of_json_is_judged(value: t.Any, root: str) -> None:
         {"DCGM Diagnostic": "DCGM Multi-Node Diagnostic", "hosts": [{"host_id": value}], "test_categories": value, "global_errors": value},
     ):
         said = dcgm.parse(json.dumps(document), {"exit_code": 0, "expected_gpus": 8})
-        assert said["verdict"] in set(dcgm.VERDICTS.values())
+        assert said["verdict"] in set(dcgm.REASONS.values())
 
 
 _FAILING = v4(failing("memory", 5, 52, 2))
@@ -354,7 +356,7 @@ _PASSING = v4(passing(), passing("pcie"))
 def test_a_cut_document_never_passes(data: st.DataObject) -> None:
     for text in (_PASSING, TABLE_V3.replace("Fail - GPUs: 0, 3", "Pass - All        ")):
         cut = data.draw(st.integers(0, len(text.rstrip()) - 1))
-        assert dcgm.parse(text[:cut], {"exit_code": 0})["verdict"] == "incomplete"
+        assert dcgm.parse(text[:cut], {"exit_code": 0})["verdict"] == "LogIncomplete"
 
 
 @settings(max_examples=40, deadline=None)

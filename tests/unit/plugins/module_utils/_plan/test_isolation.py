@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reasons import finding
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.isolation import conclusions
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan import isolation
 
 TEMPLATE = {"env": [{"name": "NCCL_MNNVL_ENABLE", "value": "0"}]}
@@ -81,7 +82,7 @@ def test_a_node_that_failed_alone_is_convicted_by_a_second_failure_or_by_wrong_d
     record = isolation.advance(isolation.start({"template": TEMPLATE}, judged_alone("n0", reason=first), [], spec), None)
     assert [test["nodes"] for test in record["tests"]] == [["n0"]]
     record = isolation.advance(record, [{"id": record["tests"][0]["id"], **result}])
-    (told,) = isolation.conclusions(record)
+    (told,) = conclusions(record["conclusion"])
     assert (told["node"], told["verdict"], told["class"]) == ("n0", verdict, kind)
 
 

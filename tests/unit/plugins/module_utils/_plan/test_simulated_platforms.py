@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
+import pathlib
 import typing as t
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog, shipped_catalog_dir
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.resolve import resolve_network
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster import nodes, snapshot
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import definition, gpus, platforms
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.model import Hardware
 
-CATALOG = load_catalog([shipped_catalog_dir()])
+CATALOG = load_catalog([str(pathlib.Path(__file__).resolve().parents[5] / "catalog")])
 UNITS = {"": 1, "Mi": 1 << 20, "Gi": 1 << 30}
 # Networks of GKE exist for servers with eight rails and for GB200; the cards of AWS GB300 are handed out by DRA, which is not simulated.
 WITHOUT_NETWORK = {"gcp": ("GH200", "H100-NVL", "L20", "L4", "RTX", "V100"), "aws": ("GB300",)}

@@ -7,9 +7,15 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import write_json
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import compile_criteria
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import verdict
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.categories import judge_category
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.given import (
+    category_given,
+    measurement_given,
+    observation_given,
+)
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.model import render_json
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.rebuild import report_from_archive
 
@@ -28,22 +34,23 @@ def run_dir(tmp_path):
         "groups": groups,
         "untested": [],
     }
-    plan = {"name": "nightly", "cost": {"groups": 2}, "categories": [{"id": f"c0{n}", "test": f"t{n}", **keys} for n in (1, 2)]}
+    planned = [category_given({"id": f"c0{n}", "test": f"t{n}", **keys}) for n in (1, 2)]
+    plan = {"name": "nightly", "cost": {"groups": 2}, "categories": planned}
     attempt = {"attempt": 1, "outcome": "succeeded", "finished": "2026-03-02T08:05:00Z", "pods": []}
-    observation = {"groups": [{"name": "g001", "attempts": [attempt]}], "cleanup": {"proven": True, "left": []}, "cancelled": None}
-    measurement = {"kind": "nccl", "verdict": "measured", "complete": True, "reason": "", "values": {"bus_bandwidth": 450.0}, "units": {}}
+    observation = observation_given({"groups": [{"name": "g001", "attempts": [attempt]}], "cleanup": {"proven": True, "left": []}})
+    measurement = measurement_given({"kind": "nccl", "complete": True, "values": {"bus_bandwidth": 450.0}})
     compiled = compile_criteria(CRITERIA, {}, {"bus_bandwidth": "number"})
-    judged = verdict.judge_category(plan["categories"][0], observation, {"g001": measurement}, compiled)
+    judged = judge_category(plan["categories"][0], observation, {"g001": measurement}, compiled)
     files = {
         "run": {"run_id": "r1", "started": "2026-03-02T08:00:00Z"},
-        "snapshot": {"nodes": [{"name": "n1", "target": True, "findings": []}]},
+        "snapshot": {"gpus": [], "nodes": [{"name": "n1", "target": True, "findings": []}]},
         "plan": plan,
         "observations/c01": observation,
         "judged/c01": judged,
     }
     for name, data in files.items():
         write_json(tmp_path / f"{name}.json", data)
-    return tmp_path
+    return RunDirectory(tmp_path)
 
 
 def test_a_category_that_was_not_run_is_reported_and_nothing_passes(run_dir):
@@ -61,7 +68,7 @@ def test_rebuilding_gives_the_same_bytes(run_dir):
 
 def test_cleanup_is_proven_only_when_every_batch_is(run_dir):
     write_json(
-        run_dir / "observations/c02.json",
+        run_dir.observation("c02"),
         {"groups": [], "cleanup": {"proven": False, "left": ["Job x"]}, "cancelled": "the deadline is over"},
     )
     report = report_from_archive(run_dir)
@@ -71,4 +78,4 @@ def test_cleanup_is_proven_only_when_every_batch_is(run_dir):
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(InputError, match="run.json"):
-        report_from_archive(tmp_path)
+        report_from_archive(RunDirectory(tmp_path))

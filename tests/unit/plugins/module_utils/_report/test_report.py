@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reasons import REASONS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.hostlist import fold
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import compile_criteria
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge import verdict
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.categories import judge_category
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.certification import roll_up
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.given import (
+    category_given,
+    measurements_given,
+    observation_given,
+    snapshot_given,
+)
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.model import build_report, render_json, summary
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.text import WIDTH, render_text, safe
 
@@ -41,11 +48,12 @@ def snapshot(names, **excluded):
     rows += [
         {"name": name, "target": False, "exclusion": {"reason": reason, "message": f"{name} is out"}} for name, reason in excluded.items()
     ]
-    return {
+    made = {
         "nodes": rows, "platform": {"name": "onprem", "evidence": ["no providerID"]}, "server": {"version": "v1.36.3"},
         "gpus": [{"product": "NVIDIA-H100-80GB-HBM3", "model": "h100", "nodes": len(rows), "gpus_per_node": 8}],
         "taken_at": "2026-03-02T07:59:00Z",
     }  # fmt: skip
+    return snapshot_given(made)
 
 
 def report(values, *, criteria=("measured.bus_bandwidth >= 400",), cleanup=None, text="as it was", excluded=None, reason=None):
@@ -58,15 +66,15 @@ def report(values, *, criteria=("measured.bus_bandwidth >= 400",), cleanup=None,
     observation = {"groups": [{"name": group["name"], "attempts": attempts} for group in groups]}
     measurements = {
         group["name"]: {
-            "kind": "nccl", "verdict": "measured", "complete": True, "reason": text, "values": {"bus_bandwidth": value, "transport": "ib"},
+            "kind": "nccl", "verdict": None, "complete": True, "reason": text, "values": {"bus_bandwidth": value, "transport": "ib"},
             "units": {"bus_bandwidth": "GB/s"}, "transport": {"class": "ib"}, "judged": None, "findings": [],
         }
         for group, value in zip(groups, values, strict=True)
     }  # fmt: skip
     compiled = compile_criteria(list(criteria), {}, METRICS)
-    judged = verdict.judge_category(category, observation, measurements, compiled)
+    judged = judge_category(category_given(category), observation_given(observation), measurements_given(measurements), compiled)
     seen = snapshot(names, **(excluded or {}))
-    return build_report(RUN, seen, {"cost": {"groups": 1, "nodes": 1, "gpu_hours_max": 8.0}}, verdict.roll_up(seen, [judged]), cleanup)
+    return build_report(RUN, seen, {"cost": {"groups": 1, "nodes": 1, "gpu_hours_max": 8.0}}, roll_up(seen, [judged]), cleanup)
 
 
 def check(made):
@@ -107,9 +115,9 @@ def test_many_nodes_with_one_story_are_told_once():
     names = nodes(8)
     group = [{"name": "g001", "nodes": names}]
     category = {"id": "c01", "test": "t", "test_scale": "intra-rack", "groups": group, "untested": []}
-    judged = verdict.judge_category(category, None, {}, [])
+    judged = judge_category(category_given(category), None, {}, [])
     seen = snapshot(names)
-    text = check(build_report(RUN, seen, None, verdict.roll_up(seen, [judged]), None))
+    text = check(build_report(RUN, seen, None, roll_up(seen, [judged]), None))
     assert "gpu-r0-n[00-07] (8 nodes)" in text
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt, all_running, decide
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt, State, all_running, decide
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import node_facts, pod_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.mpi_script import SETUP_ERROR
 
@@ -34,7 +34,7 @@ def ended(code, reason="Error", message=None, finished="2026-03-02T08:01:00Z"):
 
 
 def attempt(*pods, started=True, **fields):
-    made = Attempt("g001", [f"n{index}" for index in range(max(1, len(pods)))], 1, "job", state="running" if started else "waiting")
+    made = Attempt("g001", [f"n{index}" for index in range(max(1, len(pods)))], 1, "job", state=State.RUNNING if started else State.WAITING)
     made.created_at, made.started_at = 0.0, 0.0 if started else None
     made.pods = {item["name"]: item for item in pods}
     for name, value in fields.items():
@@ -219,6 +219,6 @@ def test_a_rack_that_goes_at_once_is_one_short_sentence():
 
 def test_of_hundreds_of_workers_only_the_first_to_fail_are_read():
     workers = [pod(index, "Failed", state=ended(143)) for index in range(1, 200)] + [pod(200, "Failed", state=ended(139))]
-    told = attempt(pod(0, "Failed", state=ended(1)), *workers).telling()
+    told = attempt(pod(0, "Failed", state=ended(1)), *workers).pods_to_log()
     assert [item["index"] for item in told[:2]] == [0, 200], "the launcher, then the worker that failed by itself"
     assert len(told) <= 10

@@ -9,36 +9,34 @@ import typing as t
 
 import yaml
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import preflight
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster import kinds
 
-ROOT = pathlib.Path(preflight.__file__).resolve().parents[3]
-OPTIONAL = {("list", "services", "", ""), ("list", "resourceslices", "resource.k8s.io", "")}
+ROOT = pathlib.Path(kinds.__file__).resolve().parents[3]
 
 
 def documents() -> list[dict[str, t.Any]]:
     return yaml.safe_load((ROOT / "docs" / "rbac.yml").read_text(encoding="utf-8"))["items"]
 
 
-def granted(kind: str) -> set[tuple[str, str, str, str]]:
-    """Rules of the Role or ClusterRole as (verb, resource, group, subresource)."""
-    role = next(document for document in documents() if document["kind"] == kind)
-    found = set()
-    for rule in role["rules"]:
-        assert set(rule) == {"apiGroups", "resources", "verbs"}
-        for group in rule["apiGroups"]:
-            for resource in rule["resources"]:
-                name, _slash, subresource = resource.partition("/")
-                found |= {(verb, name, group, subresource) for verb in rule["verbs"]}
-    return found
+def rules(kind: str) -> list[dict[str, t.Any]]:
+    return next(document for document in documents() if document["kind"] == kind)["rules"]
 
 
-def test_the_role_is_what_the_preflight_asks_for() -> None:
-    assert granted("Role") == set(preflight.NAMESPACED)
+def test_the_role_is_what_a_run_does_and_the_preflight_asks_for() -> None:
+    assert rules("Role") == kinds.rules(kinds.NAMESPACED)
 
 
 def test_the_cluster_role_reads_nodes_and_what_discovery_may_look_at() -> None:
-    assert granted("ClusterRole") == set(preflight.CLUSTER) | OPTIONAL
-    assert {verb for verb, *_rest in granted("ClusterRole")} <= {"get", "list", "watch"}
+    assert rules("ClusterRole") == kinds.rules([*kinds.CLUSTER, *kinds.OPTIONAL])
+    assert {verb for rule in rules("ClusterRole") for verb in rule["verbs"]} <= {"get", "list", "watch"}
+
+
+def test_the_module_that_runs_workloads_says_the_verbs_it_needs() -> None:
+    notes = " ".join(" ".join((ROOT / "plugins/modules/workload_batch.py").read_text(encoding="utf-8").split()).split("notes:")[1].split())
+    for kind in kinds.NAMESPACED:
+        assert kind.resource in notes
+        said = next(part for part in notes.split(";") if kind.resource in part)
+        assert all(verb in said for verb in kind.verbs), f"{kind.resource}: {said}"
 
 
 def test_both_roles_are_bound_to_the_account() -> None:

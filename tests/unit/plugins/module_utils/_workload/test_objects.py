@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.batch import make_ssh_key
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.anchors import make_ssh_key
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload import names
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.objects import anchor, attempt_objects, ssh_secret
 

@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.action.workload_batch import sick
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog, shipped_catalog_dir
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.health import compile_health
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.batches import node_unhealthy
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import node_facts
 
-CONDITIONS = load_catalog([shipped_catalog_dir()])["health_conditions"]
+CONDITIONS = load_catalog([str(pathlib.Path(__file__).resolve().parents[5] / "catalog")])["health_conditions"]
 
 
 def node(**condition):
@@ -21,12 +23,12 @@ def node(**condition):
 
 @pytest.mark.parametrize("kind", ["GpuXidError", "SysLogsXIDError", "GpuNvlinkWatch"])
 def test_hardware_conditions_of_monitors_condemn_a_node_under_test(kind):
-    told = sick(compile_health(), CONDITIONS, node(type=kind, status="True", reason="Xid79", message="fell off the bus"))
+    told = node_unhealthy(compile_health(), CONDITIONS, node(type=kind, status="True", reason="Xid79", message="fell off the bus"))
     assert kind in told["message"] and "fell off the bus" in told["message"] and told["evidence"]
 
 
 def test_other_conditions_and_healthy_ones_do_not():
     check = compile_health()
-    assert sick(check, CONDITIONS, node()) is None
-    assert sick(check, CONDITIONS, node(type="GpuXidError", status="False")) is None
-    assert sick(check, CONDITIONS, node(type="FrequentKubeletRestart", status="True")) is None
+    assert node_unhealthy(check, CONDITIONS, node()) is None
+    assert node_unhealthy(check, CONDITIONS, node(type="GpuXidError", status="False")) is None
+    assert node_unhealthy(check, CONDITIONS, node(type="FrequentKubeletRestart", status="True")) is None

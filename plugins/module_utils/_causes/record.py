@@ -1,0 +1,75 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""The one maker of attempt records: whoever ends an attempt (the engine, a batch that broke off, logs from anywhere) says so here.
+
+The cause is classified here and nowhere else; the judge reads it.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._common.shapes import AttemptRecord, HealthEvent, Outcome, PodRecord
+from .classify import Said, classify
+
+
+def attempt_record(
+    number: int,
+    outcome: Outcome,
+    said: Said = Said(),  # noqa: B008 - immutable
+    *,
+    name: str | None = None,
+    exit_code: int | None = None,
+    created: str | None = None,
+    started: str | None = None,
+    finished: str | None = None,
+    duration_s: float | None = None,
+    pods: t.Sequence[PodRecord] = (),
+    events: t.Sequence[str] = (),
+    health: t.Sequence[HealthEvent] = (),
+) -> AttemptRecord:
+    """The record of an attempt that has ended (docs/data_shapes.md), with its cause."""
+    return {
+        "attempt": number,
+        "name": name,
+        "outcome": outcome,
+        "cause": classify(outcome, said, exit_code=exit_code, pods=pods, events=events, health=health),
+        "exit_code": exit_code,
+        "created": created,
+        "started": started,
+        "finished": finished,
+        "duration_s": duration_s,
+        "pods": list(pods),
+        "events": list(events),
+        "health": list(health),
+    }
+
+
+def pod_record(
+    name: str,
+    *,
+    node: str | None = None,
+    index: int | None = None,
+    role: str = "launcher",
+    phase: str | None = None,
+    exit_code: int | None = None,
+    reason: str | None = None,
+    message: str | None = None,
+    restarts: int = 0,
+    log: str | None = None,
+    log_complete: bool = False,
+) -> PodRecord:
+    """One pod of an attempt (docs/data_shapes.md)."""
+    return {
+        "name": name,
+        "node": node,
+        "index": index,
+        "role": role,
+        "phase": phase,
+        "exit_code": exit_code,
+        "reason": reason,
+        "message": message,
+        "restarts": restarts,
+        "log": log,
+        "log_complete": log_complete,
+    }

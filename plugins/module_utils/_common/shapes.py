@@ -1,0 +1,567 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""The shapes that cross rooms: plain dicts, JSON-able, from the request to the report.
+
+One class per shape. docs/data_shapes.md is written from this file (`tools/write_data_shapes.py`): the comment behind a key is its
+meaning there. Conventions: times are RFC 3339 UTC texts; names ending `_s` are seconds, `_bytes` bytes; bandwidths are GB/s (10^9
+bytes per second); unknown is None, never 0 or "".
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+Verdict = t.Literal["passed", "failed", "incomplete", "error"]
+NodeVerdict = t.Literal["passed", "failed", "suspect", "untested"]
+Outcome = t.Literal["succeeded", "failed", "timed_out", "not_started", "cancelled"]
+TestScale = t.Literal["intra-node", "intra-rack", "full-scale", "diagnose", "logs"]
+Scalar = float | int | bool | str | None
+
+
+# --- request: what a user asks for, checked and completed (_plan/spec) ---
+
+
+class Expression(t.TypedDict):
+    """One requirement on node labels, as in a Kubernetes node selector."""
+
+    key: str
+    operator: str  # In, NotIn, Exists, DoesNotExist
+    values: list[str]
+
+
+class Target(t.TypedDict):
+    """Which nodes are meant."""
+
+    node_selector: dict[str, str]
+    match_expressions: list[Expression]
+    node_names: list[str]
+    include_cordoned: bool
+    gpu: str | None  # one GPU product or model only
+
+
+class IsolationOptions(t.TypedDict):
+    """How far a search for the component at fault may go."""
+
+    min_group_size: int
+    soak: bool
+    budget: dict[str, int]  # waves, tests, node_minutes
+
+
+class CategoryRequest(t.TypedDict):
+    """One category as asked for."""
+
+    test: str  # communication/nccl-all-reduce
+    test_scale: str  # intra-node, intra-rack, full-scale, diagnose
+    options: dict[str, t.Any]  # the test's own
+    criteria: list[str]  # CEL over measured.*
+    thresholds: dict[str, str]  # NVCRE's form: {busBandwidthGBps: "value >= 400"}
+    floors: bool  # nobody named a criterion: the catalog's floors apply
+    isolate: str  # auto, never
+    expect_transport: str | None
+    workload: dict[str, t.Any]  # how pods are made; only what was given
+
+
+class Request(t.TypedDict):
+    """The certification, every key present: spec.json of the archive."""
+
+    name: str
+    target: Target
+    topology_key: str | None  # None: gpu.clique if the nodes carry one, else the rack label
+    categories: list[CategoryRequest]
+    allow_no_criteria: bool
+    bounds: dict[str, t.Any]  # max_concurrent, max_nodes, deadline_s, attempt_timeout_s, queue_timeout_s, start_grace_s, retries
+    isolation: IsolationOptions
+    node_health: str | None  # CEL over a node; None: the default expression
+
+
+# --- snapshot: the cluster as read once at the start (_cluster) ---
+
+
+class Exclusion(t.TypedDict):
+    """Why a node is no target."""
+
+    reason: str  # NotReady, MemoryPressure, Deleting, Cordoned, LabelWithoutResource, Mig, TimeSlicing, NotSelected, Tainted ...
+    message: str
+
+
+class NodeFinding(t.TypedDict):
+    """A fact that condemns a node before any test."""
+
+    reason: str
+    message: str
+    evidence: list[str]
+
+
+class NodeGpus(t.TypedDict):
+    """The GPUs of a node."""
+
+    product: str | None  # of the feature discovery label
+    model: str | None  # of the GPU table; None: not in it
+    memory_mib: int | None
+    resource: str  # nvidia.com/gpu
+    allocatable: int  # whole physical GPUs
+    capacity: int  # whole physical GPUs
+    expected: int | None  # by the GPU table and the majority of like nodes
+    majority: int | None
+    count_label: int | None
+    mig: bool
+    shared_replicas: int  # 1: not shared
+
+
+class Domains(t.TypedDict):
+    """Where a node stands."""
+
+    clique: str | None  # NVLink domain, UUID.clique in full
+    rack: str | None
+    block: str | None
+    hostname: str
+
+
+class NodeCondition(t.TypedDict):
+    """A condition that is not as it should be."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    hardware: bool  # it condemns GPUs or fabric
+
+
+class SnapshotNode(t.TypedDict):
+    """One GPU-looking node."""
+
+    name: str
+    target: bool  # False: see exclusion
+    exclusion: Exclusion | None
+    findings: list[NodeFinding]  # a target with findings stays a target, but no group is built with it
+    gpu: NodeGpus
+    nics: dict[str, int]  # network resources that pods can ask for, zero included
+    domains: Domains
+    platform: str | None
+    provider_id: str
+    ready: bool
+    cordoned: bool
+    taints: list[dict[str, str]]  # key, value, effect
+    labels: dict[str, str]  # without those of feature discovery
+    unhealthy: list[NodeCondition]
+    versions: dict[str, str | None]  # driver, cuda, kubelet, os_image, kernel, architecture, container_runtime, boot_id
+
+
+class Platform(t.TypedDict):
+    """The detected platform."""
+
+    name: str | None  # None when nodes disagree
+    evidence: list[str]
+
+
+class Snapshot(t.TypedDict):
+    """The cluster, frozen for the run: snapshot.json of the archive."""
+
+    schema_version: int
+    taken_at: str
+    server: dict[str, str | None]  # version, host
+    platform: Platform
+    capabilities: dict[str, t.Any]  # trainer, jobset, dra, compute_domains, schedulers, dcgm_service, kueue, success_policy
+    topology: dict[str, str | None]  # the labels that domains.rack and domains.block were read from
+    gpus: list[dict[str, t.Any]]  # pools of targets: product, model, nodes, gpus_per_node
+    nodes: list[SnapshotNode]  # sorted by name
+    notes: list[str]  # what could not be read, and guesses that a person should know of
+
+
+# --- plan (_plan) ---
+
+
+class Explained(t.TypedDict):
+    """Which rule set a value."""
+
+    path: str
+    value: t.Any
+    rule: str
+    overridden: list[dict[str, t.Any]]  # rule, value
+    note: t.NotRequired[str]
+
+
+class Untested(t.TypedDict):
+    """A node that no group was built with."""
+
+    node: str
+    reason: str
+    message: str
+
+
+class EnvItem(t.TypedDict):
+    """One environment variable."""
+
+    name: str
+    value: str
+
+
+class Group(t.TypedDict):
+    """Nodes tested together in one workload."""
+
+    name: str  # g001
+    nodes: list[str]
+    domain: str | None
+    expected_transport: str | None  # ib, roce, rdma, efa, tcpxo, mnnvl, nvlink, tcp, any; None: nothing says so
+    env: t.NotRequired[dict[str, str]]  # set or replaced in the template for this group alone
+
+
+class Template(t.TypedDict):
+    """The resolved workload of a category, stamped per group."""
+
+    framework: str
+    namespace: str
+    image: str
+    image_pull_secrets: list[str]
+    service_account: str | None
+    gpus_per_node: int
+    nic_resource: str | None
+    resources: dict[str, t.Any]
+    env: list[EnvItem]
+    mpi: dict[str, t.Any]  # mpirun, mpirun_args, binary, args, pre_command
+    volumes: list[dict[str, t.Any]]
+    volume_mounts: list[dict[str, t.Any]]
+    annotations: dict[str, str]
+    security: dict[str, t.Any]  # privileged, capabilities
+    init_containers: list[dict[str, t.Any]]
+    tolerations: list[dict[str, t.Any]]
+    ssh_port: int
+    success_policy: bool  # the server knows Jobs' success policy
+    transport: str | None  # what the platform's network uses
+    attempt_timeout_s: int
+    active_deadline_s: int  # of the Job; backs every other deadline
+
+
+class Measure(t.TypedDict):
+    """How the log of a category is read; other keys are context of the reader."""
+
+    kind: str  # nccl, dcgm, training, goodput, log_profile, perftest, fio, nvbandwidth, gpu_burn, key_value
+    collective: t.NotRequired[str]
+    profile: t.NotRequired[str]  # of kind log_profile
+    profile_directories: t.NotRequired[list[str]]
+    expected_sizes: t.NotRequired[list[int]]
+    judged_size: t.NotRequired[int]
+    require_data_check: t.NotRequired[bool]
+
+
+class Category(t.TypedDict):
+    """One catalog test at one scale on one pool of GPUs."""
+
+    id: str  # unique, also when a test is listed twice
+    short_id: str  # c01; part of object names
+    title: str  # for people
+    test: str
+    test_scale: str
+    gpu: str | None  # product of the pool
+    criteria: list[str]
+    thresholds: dict[str, str]
+    isolate: str
+    options: dict[str, t.Any]
+    measure: Measure
+    template: Template
+    net_transport: str | None  # what traffic between NVLink domains must use
+    explain: list[Explained]
+    groups: list[Group]
+    untested: list[Untested]
+
+
+class Cost(t.TypedDict):
+    """An upper bound: every attempt runs into its timeout once."""
+
+    groups: int
+    nodes: int
+    gpu_hours_max: float
+
+
+class Plan(t.TypedDict):
+    """What will run: plan.json of the archive."""
+
+    name: str
+    bounds: dict[str, t.Any]
+    categories: list[Category]
+    cost: Cost
+    health_conditions: list[dict[str, t.Any]]  # the catalog's rules, applied to nodes under test
+
+
+class RunMeta(t.TypedDict):
+    """When a run started and under which id: run.json of the archive."""
+
+    run_id: str
+    version: str | None  # of the collection
+    started: str
+    started_epoch: float
+    deadline_at: str
+    deadline_epoch: float
+    resumed: t.NotRequired[list[str]]
+    finished: t.NotRequired[str]
+    name: t.NotRequired[str]
+    archive: t.NotRequired[str]
+    notes: t.NotRequired[list[str]]
+
+
+# --- observation: what happened (_run) ---
+
+
+class Cause(t.TypedDict):
+    """Why an attempt ended as it did; classified once, when it ends."""
+
+    reason: str  # of the table of reasons
+    message: str
+    nodes: list[str]  # that it names
+    evidence: list[str]
+    retryable: bool  # a new attempt may help
+
+
+class PodRecord(t.TypedDict):
+    """One pod of an attempt."""
+
+    name: str
+    node: str | None
+    index: int | None
+    role: str  # launcher, worker
+    phase: str | None
+    exit_code: int | None
+    reason: str | None  # the API's word
+    message: str | None  # the API's own words
+    restarts: int
+    log: str | None  # path, relative to the archive
+    log_complete: bool
+
+
+class HealthEvent(t.TypedDict):
+    """A node that became unhealthy under test."""
+
+    node: str
+    message: str
+    evidence: list[str]
+
+
+class AttemptRecord(t.TypedDict):
+    """One execution of a workload. Made by `_causes.record.attempt_record` alone."""
+
+    attempt: int  # 1 is the first
+    name: str | None  # of its objects
+    outcome: Outcome
+    cause: Cause | None  # None: it succeeded and nothing contradicts that
+    exit_code: int | None  # of the container that decided
+    created: str | None
+    started: str | None  # all pods running
+    finished: str | None
+    duration_s: float | None
+    pods: list[PodRecord]
+    events: list[str]  # "Warning Failed gpu-…: Failed to pull image …"
+    health: list[HealthEvent]
+
+
+class GroupObservation(t.TypedDict):
+    """What happened to a group."""
+
+    name: str
+    nodes: list[str]
+    attempts: list[AttemptRecord]  # all of them, oldest first
+
+
+class CleanupProof(t.TypedDict):
+    """Whether everything that was created is gone."""
+
+    proven: bool
+    left: list[str]
+    message: t.NotRequired[str]
+
+
+class Observation(t.TypedDict):
+    """What `workload_batch` leaves in the archive."""
+
+    groups: list[GroupObservation]
+    cleanup: CleanupProof | None
+    cancelled: str  # why the batch was cut short; "" when it was not
+
+
+# --- measurement: what logs prove (_measure) ---
+
+MeasurementFinding = t.TypedDict(
+    "MeasurementFinding",
+    {
+        "reason": str,
+        "host": str | None,
+        "entity": str | None,
+        "message": str,
+        "evidence": list[str],
+        "test": t.NotRequired[str | None],
+        "code": t.NotRequired[int | None],
+        "severity": t.NotRequired[str | None],
+        "advice": t.NotRequired[str],
+        "confidence": t.NotRequired[str],
+        "class": t.NotRequired[str],
+    },
+)
+
+
+class Measurement(t.TypedDict):
+    """Numbers with units from an attempt's logs. Made by `_measure.measurement.measurement` alone; kinds add keys of their own."""
+
+    kind: str
+    verdict: str | None  # a reason: what the logs prove to be wrong; None: nothing
+    complete: bool  # False: partial, never compared with a limit
+    reason: str  # one sentence for people
+    values: dict[str, t.Any]  # what criteria see as measured.*
+    units: dict[str, str]
+    parsed: dict[str, t.Any]  # rows, footers, devices as read
+    transport: dict[str, t.Any] | None  # class, gdr, networks[], hosts{}, blame: [{host, why, line}]
+    judged: dict[str, t.Any] | None
+    findings: list[MeasurementFinding]
+
+
+# --- judgement (_judge) ---
+
+
+class Limit(t.TypedDict):
+    """One comparison inside a criterion."""
+
+    metric: str
+    op: str
+    limit: float
+    measured: Scalar
+    margin: float | None
+
+
+class CriterionResult(t.TypedDict):
+    """One criterion against a complete measurement."""
+
+    expression: str
+    key: str | None  # of an NVCRE threshold
+    status: str  # passed, failed, unmeasured, error
+    passed: bool
+    metric: str
+    measured: Scalar
+    unit: str | None
+    op: str | None
+    limit: float | None
+    margin: float | None  # distance to the limit as a fraction of it; negative when it is missed
+    limits: list[Limit]
+    values: dict[str, t.Any]
+    error: str | None
+    message: str
+
+
+Finding = t.TypedDict(
+    "Finding",
+    {
+        "reason": str,
+        "node": str | None,
+        "message": str,
+        "evidence": list[str],
+        "hint": str,
+        "note": bool,
+        "category": t.NotRequired[str | None],
+        "group": t.NotRequired[str | None],
+        "class": t.NotRequired[str],
+        "confidence": t.NotRequired[float],
+    },
+)
+
+
+class Member(t.TypedDict):
+    """What a verdict means for one node."""
+
+    verdict: NodeVerdict
+    findings: list[Finding]
+    isolated: t.NotRequired[bool]  # isolation decided
+
+
+class JudgedGroup(t.TypedDict):
+    """A group with its verdict."""
+
+    name: str
+    nodes: list[str]
+    domain: str | None
+    verdict: Verdict
+    measured: bool  # a complete measurement exists
+    attempts: list[AttemptRecord]
+    measurement: Measurement | None
+    criteria: list[CriterionResult]  # only of complete measurements
+    findings: list[Finding]  # the one that decided first
+    members: dict[str, Member]
+
+
+class Conclusion(t.TypedDict):
+    """What isolation says of a node, or of something between nodes."""
+
+    node: str | None  # None: a pair, a path, a boundary; told of `nodes`, which keep their verdict
+    verdict: NodeVerdict
+    reason: str
+    message: str
+    evidence: list[str]
+    hint: t.NotRequired[str]
+    nodes: t.NotRequired[list[str]]
+
+
+class JudgedCategory(t.TypedDict):
+    """A category with its verdict: judged/<category>.json of the archive."""
+
+    id: str
+    test: str
+    test_scale: str
+    verdict: Verdict
+    why: str  # "1 of 16 groups failed, 4 nodes suspect (ThresholdViolation 1)"
+    criteria: list[dict[str, t.Any]]  # expression, key, metrics[], limits[], unit, place
+    allow_no_criteria: bool
+    groups: list[JudgedGroup]
+    untested: list[Untested]
+    members: dict[str, Member]  # worst of its groups; after isolation its conclusion
+    isolation: dict[str, t.Any] | None  # findings[], conclusion?
+
+
+class JudgedNode(t.TypedDict):
+    """A target node over all categories."""
+
+    name: str
+    verdict: NodeVerdict
+    findings: list[Finding]
+
+
+class Coverage(t.TypedDict):
+    """How much of what was asked for was tested."""
+
+    targets: int
+    tested: int
+    excluded: int
+    ratio: float  # tested / (targets + excluded)
+
+
+class RolledUp(t.TypedDict):
+    """The certification's verdict."""
+
+    verdict: Verdict
+    why: str
+    coverage: Coverage
+    categories: list[JudgedCategory]
+    nodes: list[JudgedNode]
+    excluded: list[Untested]
+    not_selected: list[str]
+
+
+# --- report (_report) ---
+
+
+class Report(t.TypedDict):
+    """report.json: every other format is a view of it. docs/report.schema.json describes it to the last key."""
+
+    schema_version: int
+    generator: dict[str, str | None]
+    run_id: str
+    verdict: Verdict
+    why: str
+    started: str | None
+    finished: str | None
+    certification: dict[str, t.Any]
+    cluster: dict[str, t.Any]
+    coverage: Coverage
+    cost: Cost | None
+    categories: list[dict[str, t.Any]]
+    nodes: list[JudgedNode]
+    excluded: list[Untested]
+    not_selected: list[str]
+    cleanup: CleanupProof
+    notes: list[str]
+    archive: str | None

@@ -1,0 +1,83 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""One batch of a run: the groups of a category, or of a wave of its isolation, through the engine and into the archive."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._archive.run_directory import RunDirectory
+from .._cluster.client import Client
+from .._cluster.conditions import quote, unhealthy_conditions
+from .._common.errors import InputError, ReadinessError
+from .._common.shapes import Category, Observation
+from .._criteria.health import DEFAULT_EXPRESSION, HealthCheck, compile_health, evaluate_health
+from .._plan.isolation import wave_category
+from .._run.engine import WORKERS, Batch, Engine
+from .categories import effective_category
+
+# Connections that the engine's threads, its watches and the signals of its end may use at the same time.
+POOL_SIZE = WORKERS + 8
+
+
+def category_to_run(run: RunDirectory, category_id: str, *, wave: bool = False) -> Category:
+    """A category as it is run now; wave: the outstanding wave of its isolation instead."""
+    category = effective_category(run, category_id)
+    if not wave:
+        return category
+    record = run.read_isolation(category_id)
+    if record is None:
+        raise InputError("no isolation of this category has begun", place=run.isolation(category_id), hint="Run isolation_step first")
+    return wave_category(category, record)
+
+
+def engine_of(
+    run: RunDirectory,
+    category: Category,
+    client: Client,
+    *,
+    progress: t.Callable[[str], None] = lambda _text: None,
+    alive: t.Callable[[], bool] = lambda: True,
+) -> Engine:
+    """The engine for a category: `engine.run()` gives the observation, `engine.cancel(why)` ends it soon."""
+    request, meta, plan = run.read_request(), run.read_meta(), run.read_plan()
+    check = compile_health((request and request["node_health"]) or DEFAULT_EXPRESSION)
+    conditions = plan.get("health_conditions") or []
+    batch = Batch(
+        run_id=meta["run_id"],
+        run_dir=run.path,
+        category=category["short_id"],
+        title=category["title"],
+        template=category["template"],
+        groups=category["groups"],
+        bounds={**plan["bounds"], "attempt_timeout_s": category["template"]["attempt_timeout_s"]},
+        deadline_at=meta["deadline_epoch"],
+        finished=run.read_attempts(category["short_id"]),
+    )
+    return Engine(client, batch, health=lambda node: node_unhealthy(check, conditions, node), progress=progress, alive=alive)
+
+
+def run_category(run: RunDirectory, category: Category, engine: Engine) -> Observation:
+    """Runs the engine to its clean end and leaves the observation in the archive."""
+    run.open()
+    observation = engine.run()
+    run.write(run.observation(category["id"]), observation)
+    return observation
+
+
+def node_unhealthy(
+    check: HealthCheck, conditions: t.Sequence[t.Mapping[str, t.Any]], node: t.Mapping[str, t.Any]
+) -> dict[str, t.Any] | None:
+    """What the node-health expression and the catalog's rules for node conditions say of a node: {message, evidence}, None if healthy.
+
+    An expression that fails is loud (ReadinessError), never a healthy node.
+    """
+    verdict = evaluate_health(check, node)
+    if verdict["error"]:
+        hint = "Let the expression ask with has() for what a node may lack: docs/certification.md"
+        raise ReadinessError(verdict["error"], place="certification.node_health", hint=hint)
+    condemned = [quote(item) for item in unhealthy_conditions(node["status"]["conditions"], conditions) if item["hardware"]]
+    if not verdict["unhealthy"] and not condemned:
+        return None
+    evidence = verdict["evidence"] or [f"condition {text}" for text in condemned]
+    return {"message": f"{node['metadata']['name']} became unhealthy: {'; '.join(evidence) or check.expression}", "evidence": evidence}

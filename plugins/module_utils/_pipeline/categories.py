@@ -1,0 +1,129 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""A category as it is really run, and its judgement, from the archive alone."""
+
+from __future__ import annotations
+
+import os
+import typing as t
+
+from .._archive.run_directory import RunDirectory
+from .._causes.classify import Said
+from .._causes.record import attempt_record
+from .._common.shapes import AttemptRecord, Category, Group, JudgedCategory, Measurement, Observation, Untested
+from .._criteria.category import criteria_of
+from .._judge.categories import apply_isolation, judge_category
+from .._judge.isolation import conclude_diagnose, conclusions
+from .._measure.measurement import measure
+from .._measure.profiles import files as profile_files
+from .._measure.profiles.results import select_logs
+
+NOTHING: Observation = {"groups": [], "cleanup": None, "cancelled": ""}
+
+
+def effective_category(run: RunDirectory, category_id: str) -> Category:
+    """The planned category without the nodes that earlier categories of the run have convicted.
+
+    A node that is known to be broken would only spoil the groups it is in: the others could not be proven.
+    """
+    category = run.read_category(category_id)
+    convicted = _convicted_before(run, category_id)
+    groups: list[Group] = []
+    left_out: list[str] = []
+    for group in category["groups"]:
+        left_out += [name for name in group["nodes"] if name in convicted]
+        nodes = [name for name in group["nodes"] if name not in convicted]
+        if nodes:
+            groups.append({**group, "nodes": nodes})
+    known = {item["node"] for item in category["untested"]}
+    untested: list[Untested] = [
+        {"node": name, "reason": "Untested", "message": f"left out, since {convicted[name]} has already found it at fault"}
+        for name in left_out
+        if name not in known
+    ]
+    return {**category, "groups": groups, "untested": [*category["untested"], *untested]}
+
+
+def _convicted_before(run: RunDirectory, category_id: str) -> dict[str, str]:
+    """Nodes that earlier categories found at fault, and the first that did."""
+    convicted: dict[str, str] = {}
+    for earlier in run.read_plan()["categories"]:
+        if earlier["id"] == category_id:
+            break
+        judged = run.read_judged(earlier["id"])
+        for name, member in judged["members"].items() if judged else ():
+            if member["verdict"] == "failed":
+                convicted.setdefault(name, earlier["id"])
+    return convicted
+
+
+def judge_observed(run: RunDirectory, category: Category, observation: Observation) -> JudgedCategory:
+    """A category judged by what was observed and what its logs prove; isolation is not looked at."""
+    compiled = criteria_of(category, place=f"{run.plan}: {category['id']}")
+    groups = {group["name"]: group for group in category["groups"]}
+    measurements = {
+        item["name"]: measure_attempt(run, category, groups[item["name"]], item["attempts"][-1])
+        for item in observation["groups"]
+        if item["attempts"]
+    }
+    request = run.read_request()
+    allow = bool(request and request["allow_no_criteria"])
+    return judge_category(category, observation, measurements, compiled, allow_no_criteria=allow)
+
+
+def judge_run_category(run: RunDirectory, category: Category, failure: str = "", *, dry: bool = False) -> JudgedCategory:
+    """A category of a run as it stands in the archive, isolation included.
+
+    failure: why its batch broke off, when it left no observation; one that says so is then written, unless dry.
+    """
+    record = run.read_isolation(category["id"])
+    concluded = record["conclusion"] if record else None
+    if category["test_scale"] == "diagnose":
+        if concluded:
+            return conclude_diagnose(category, concluded)
+        failure = failure or "the search for the component at fault did not end"
+    observation = run.read_observation(category["id"])
+    if observation is None and failure:
+        observation = broken_off(category, failure)
+        if not dry:
+            run.write(run.observation(category["id"]), observation)
+    judged = judge_observed(run, category, observation or NOTHING)
+    if concluded:
+        judged = apply_isolation(judged, conclusions(concluded))
+        judged["isolation"] = {**(judged["isolation"] or {}), "conclusion": concluded}
+    return judged
+
+
+def broken_off(category: Category, why: str) -> Observation:
+    """The observation of a batch that could not be run: nobody's fault but ours, and no node was tested."""
+    attempt = attempt_record(1, "not_started", Said("SetupError", why))
+    return {
+        "groups": [{"name": group["name"], "nodes": group["nodes"], "attempts": [attempt]} for group in category["groups"]],
+        "cleanup": {"proven": False, "left": [], "message": why},
+        "cancelled": why,
+    }
+
+
+def measure_attempt(run: RunDirectory, category: Category, group: Group, attempt: AttemptRecord) -> Measurement | None:
+    """What the logs of an attempt prove; None when there is none."""
+    paths = [os.path.join(run.path, log) for log in _logs(category, attempt)]
+    if not paths:
+        return None
+    expected = group.get("expected_transport")
+    context = {
+        **{key: value for key, value in category["measure"].items() if key not in ("kind", "collective")},
+        "exit_code": attempt["exit_code"],
+        "nodes": group["nodes"],
+        "expect_transport": None if expected == "any" else expected,
+    }
+    return measure(category["measure"]["kind"], paths, {key: value for key, value in context.items() if value is not None})
+
+
+def _logs(category: Category, attempt: AttemptRecord) -> list[str]:
+    """The logs to read: the launcher's, or those that the category's log profile chooses."""
+    how = category["measure"]
+    if how["kind"] == "log_profile":
+        profile = profile_files.find(how["profile"], how.get("profile_directories") or ())
+        return select_logs(profile, t.cast("list[dict[str, t.Any]]", attempt["pods"]))
+    launcher = next((pod for pod in attempt["pods"] if pod["role"] == "launcher"), None)
+    return [launcher["log"]] if launcher and launcher["log"] else []

@@ -1,0 +1,69 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a run, and taking up one that was interrupted."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._archive.run_directory import RunDirectory
+from .._catalog.entries import load_floors, load_registries
+from .._catalog.load import check_directories, load_catalog
+from .._common.shapes import Plan, Request, RunMeta, Snapshot
+from .._common.times import utc
+from .._criteria.health import DEFAULT_EXPRESSION, compile_health
+from .._plan.planning import Entries, check_request, make_plan
+from .._plan.spec import parse_spec
+
+
+def request_of(certification: t.Any, directories: t.Sequence[str]) -> tuple[Request, Entries]:
+    """The request of a user and its catalog entries, checked as far as that goes without a cluster. Raises InputError.
+
+    directories: catalog directories, the user's before the shipped one.
+    """
+    request = parse_spec(certification)
+    compile_health(request["node_health"] or DEFAULT_EXPRESSION, "certification.node_health")
+    check_directories(directories)
+    return request, check_request(request, directories)
+
+
+def plan_of(request: Request, entries: Entries, snapshot: Snapshot, directories: t.Sequence[str]) -> Plan:
+    """The plan of a checked request on a snapshot. Raises InputError."""
+    catalog = {**load_catalog(directories), "registries": load_registries(directories), "floors": load_floors(directories)}
+    return make_plan(request, entries, snapshot, catalog)
+
+
+def open_run(
+    run: RunDirectory, run_id: str, request: Request, snapshot: Snapshot, plan: Plan, *, now: float, version: str | None = None
+) -> RunMeta:
+    """Writes what a run begins with into its directory (of `RunDirectory.create`). Raises InputError when it cannot be written."""
+    deadline = now + request["bounds"]["deadline_s"]
+    meta: RunMeta = {
+        "run_id": run_id,
+        "version": version,
+        "started": utc(now),
+        "started_epoch": now,
+        "deadline_at": utc(deadline),
+        "deadline_epoch": deadline,
+    }
+    run.write(run.request, request)
+    run.write(run.snapshot, snapshot)
+    run.write(run.plan, plan)
+    run.write(run.meta, meta)
+    return meta
+
+
+def resume_run(run: RunDirectory, *, now: float, dry: bool = False) -> RunMeta:
+    """An interrupted run: the same plan, and the time it was given once more. Raises InputError when the archive is not what it was.
+
+    dry: nothing is written.
+    """
+    request = run.read_request()
+    meta = run.read_meta()
+    run.check()
+    deadline = now + (request["bounds"]["deadline_s"] if request else 0)
+    meta = {**meta, "deadline_at": utc(deadline), "deadline_epoch": deadline, "resumed": [*meta.get("resumed", []), utc(now)]}
+    if not dry:
+        run.open()
+        run.write(run.meta, meta)
+    return meta

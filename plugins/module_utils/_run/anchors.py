@@ -1,0 +1,57 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a batch owns as a whole: the anchor that everything else belongs to, and the key by which launchers reach their workers."""
+
+from __future__ import annotations
+
+import secrets
+import typing as t
+
+from .._cluster.client import Client
+from .._cluster.kinds import CONFIG_MAP, SECRET
+from .._common.errors import ClusterError
+from .._workload import names
+from .._workload.objects import anchor, ssh_secret
+from . import cleanup
+
+
+def make_anchor(client: Client, namespace: str, run_id: str, category: str, expires: str) -> list[dict[str, t.Any]]:
+    """Creates the anchor of a category and returns the ownerReference to it.
+
+    A start that was interrupted may have left objects; what they are is swept first. Raises ClusterError when that is not possible.
+    """
+    left = cleanup.clean(client, namespace, category_selector(run_id, category))
+    if not left["proven"]:
+        raise ClusterError(
+            f"objects of an earlier start of this run are still there: {', '.join(left['left'][:5])}",
+            place=f"namespace {namespace}",
+            hint=left.get("message", ""),
+        )
+    wanted = anchor(run_id, namespace, category, expires)
+    mine = secrets.token_hex(8)
+    wanted["data"]["start"] = mine
+    made = client.create(CONFIG_MAP.path(namespace), wanted, is_ours=lambda found: (found.get("data") or {}).get("start") == mine)
+    return [names.owner_reference({"apiVersion": CONFIG_MAP.api_version, "kind": "ConfigMap", **made})]
+
+
+def make_keys(client: Client, namespace: str, run_id: str, category: str, owner: list[dict[str, t.Any]], port: int) -> None:
+    """Creates the Secret with a fresh key pair. Raises ClusterError."""
+    private, public = make_ssh_key()
+    secret = ssh_secret(run_id, namespace, category, owner, private_key=private, public_key=public, port=port)
+    client.create(SECRET.path(namespace), secret, is_ours=lambda found: found["metadata"].get("ownerReferences") == owner)
+
+
+def category_selector(run_id: str, category: str) -> str:
+    """The label selector of everything of one category (by short id) of a run."""
+    return f"{cleanup.selector(run_id)},{names.CATEGORY_LABEL}={category}"
+
+
+def make_ssh_key() -> tuple[str, str]:
+    """A fresh ed25519 key pair as OpenSSH texts (private, public)."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption())
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return private.decode(), public.decode() + "\n"

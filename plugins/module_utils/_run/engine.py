@@ -1,0 +1,516 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: runs one workload per group, follows all of them at once, and leaves nothing behind.
+
+Who writes what: the thread that calls `run` owns all state, attempts included. Watches and the threads that take steps only put
+messages into its queue; `steps` cannot even name an attempt. Each transition of an attempt is one method here, and is in the journal
+before it is acted on, so that a killed run can be taken up again: finished attempts are read back; what was running is removed, and
+its groups run again. An error of a step is never dropped: it decides the attempt, is told, or ends the batch.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import enum
+import os
+import queue
+import time
+import typing as t
+
+from .._archive.journal import Journal
+from .._causes.wordings import reason_of_refusal, reason_of_wording
+from .._cluster.client import Client
+from .._cluster.kinds import JOB, NODE, POD
+from .._common.errors import ClusterError
+from .._common.shapes import AttemptRecord, CleanupProof, Group, Observation, Template
+from .._common.times import utc
+from .._workload import names
+from . import anchors, cleanup
+from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods
+from .logs import PodLog
+from .projections import Facts, job_facts, lost_reason, node_facts, pod_facts
+from .records import record_of
+from .steps import Collected, Steps
+from .watcher import Watcher
+
+TICK_S = 0.2
+LOG_POLL_S = 5.0
+PROGRESS_S = 10.0
+WORKERS = 16
+# Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
+RELEASE_S = 60.0
+# Up to this many lost nodes are the nodes' own affair, however small the batch.
+FEW_NODES = 3
+EXPIRY_MARGIN_S = 3600.0
+
+Health = t.Callable[[Facts], dict[str, t.Any] | None]
+
+
+class Step(enum.Enum):
+    """What a thread of the pool does for an attempt."""
+
+    CREATE = "create"
+    POLL_LOG = "poll the log"
+    ASK_REFUSAL = "ask why no pod comes"
+    COLLECT = "collect"
+    REMOVE = "remove"
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """A watch saw something. event: ADDED, MODIFIED, DELETED, SYNCED (facts None) or ERROR (facts: the message)."""
+
+    kind: str
+    event: str
+    facts: t.Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """A step of an attempt, by object name, has ended: with a result or with an error."""
+
+    step: Step
+    attempt: str
+    result: t.Any = None
+    error: Exception | None = None
+
+
+@dataclasses.dataclass
+class Batch:
+    """What to run. bounds: max_concurrent, attempt_timeout_s, queue_timeout_s, start_grace_s, retries."""
+
+    run_id: str
+    run_dir: str
+    category: str  # short id, part of object names: c01
+    title: str  # for people: "c01 nccl-all-reduce intra-node"
+    template: Template
+    groups: list[Group]
+    bounds: dict[str, t.Any]
+    deadline_at: float  # wall clock seconds
+    finished: dict[str, list[AttemptRecord]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start
+
+
+class Engine:
+    """Runs one batch. health returns {message, evidence} of a node that is unwell, or None."""
+
+    def __init__(
+        self,
+        client: Client,
+        batch: Batch,
+        *,
+        health: Health | None = None,
+        progress: t.Callable[[str], None] = lambda _text: None,
+        alive: t.Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._client, self._batch, self._health, self._tell, self._alive = client, batch, health, progress, alive
+        self._namespace = batch.template["namespace"]
+        self._steps = Steps(client, batch.template, batch.run_id, batch.category, batch.run_dir)
+        self._queue: queue.Queue[Seen | Taken] = queue.Queue()
+        self._pool = concurrent.futures.ThreadPoolExecutor(WORKERS, thread_name_prefix="readiness")
+        self._nodes: dict[str, Facts] = {}
+        self._live: dict[str, Attempt] = {}  # by object name
+        self._records: dict[str, list[AttemptRecord]] = {
+            group["name"]: list(batch.finished.get(group["name"], [])) for group in batch.groups
+        }
+        self._waiting = [group for group in batch.groups if not self._is_final(self._records[group["name"]])]
+        self._busy: dict[str, str] = {}  # node → attempt that holds it
+        self._logs: dict[str, PodLog] = {}  # by pod, of launchers that were read while they ran
+        self._owner: list[dict[str, t.Any]] = []
+        self._cancelled = ""
+        self._broken = ""
+        self._synced: set[str] = set()
+        self._nodes_changed = False
+        self._journal = Journal(os.path.join(batch.run_dir, "journal.jsonl"))
+        self._told_at = time.monotonic()
+
+    def _is_final(self, records: t.Sequence[AttemptRecord]) -> bool:
+        """Whether a group needs no further attempt. One that was cancelled was never really tried."""
+        if not records or records[-1]["outcome"] == "cancelled":
+            return False
+        cause = records[-1]["cause"]
+        return not (cause and cause["retryable"] and len(records) <= self._batch.bounds["retries"])
+
+    # Control
+
+    def cancel(self, why: str) -> None:
+        """Ends the batch soon: nothing new starts, what runs is removed. Callable from a signal handler."""
+        self._cancelled = self._cancelled or why
+
+    def run(self) -> Observation:
+        """The whole batch. Returns an observation (docs/data_shapes.md). Raises ClusterError only before anything was created."""
+        watchers: list[Watcher] = []
+        try:
+            if self._waiting:  # otherwise an earlier start of the run has done it all
+                self._make_anchor()
+                watchers = self._start_watches()
+                self._loop()
+        finally:
+            for watcher in watchers:
+                watcher.stop()
+            proof = self._clean_up()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._journal.write("batch_end", time.time(), category=self._batch.category, cleanup=proof)
+            self._journal.close()
+        return {
+            "groups": [
+                {"name": group["name"], "nodes": group["nodes"], "attempts": self._records[group["name"]]} for group in self._batch.groups
+            ],
+            "cleanup": proof,
+            "cancelled": self._cancelled or self._broken,
+        }
+
+    # The loop
+
+    def _loop(self) -> None:
+        batch = self._batch
+        while self._waiting or self._live:
+            self._check_ending()
+            self._admit()
+            self._drain()
+            now = time.monotonic()
+            for attempt in list(self._live.values()):
+                self._advance(attempt, now)
+            self._report_progress(now)
+        self._tell(f"{batch.title}: all {len(batch.groups)} groups done")
+
+    def _check_ending(self) -> None:
+        if not self._alive():
+            self.cancel("the play was ended")
+        if time.time() >= self._batch.deadline_at:
+            self.cancel("the deadline of the run (bounds.deadline_s) has passed")
+        self._check_contact()
+        why = self._cancelled or self._broken
+        if not why:
+            return
+        for group in self._waiting:
+            self._records[group["name"]].append(self._never_started(group, why))
+        self._waiting = []
+        for attempt in self._live.values():
+            if attempt.decision is None:
+                self._to_decided(attempt, Decision("cancelled", "Cancelled", why))
+
+    def _check_contact(self) -> None:
+        """Most nodes do not die at once: then the control plane or the network is at fault, and none of them is accused."""
+        if not self._nodes_changed or self._broken or "node" not in self._synced:
+            return
+        self._nodes_changed = False
+        members = {name for group in self._batch.groups for name in group["nodes"]}
+        gone = [name for name in members if lost_reason(self._nodes.get(name))]
+        if len(gone) <= max(FEW_NODES, len(members) // 2):
+            return
+        self._broken = f"contact with {len(gone)} of {len(members)} nodes was lost at once: look at the control plane and the network first"
+        acquitted = Decision("cancelled", "Cancelled", self._broken)
+        for records in self._records.values():
+            cause = records[-1]["cause"] if records else None
+            if cause and cause["reason"] == "NodeLost":
+                records[-1]["outcome"] = "cancelled"
+                records[-1]["cause"] = {
+                    "reason": "Cancelled",
+                    "message": self._broken,
+                    "nodes": [],
+                    "evidence": [self._broken],
+                    "retryable": False,
+                }
+        for attempt in self._live.values():
+            if attempt.decision and attempt.decision.reason == "NodeLost":
+                attempt.decision = acquitted
+
+    def _never_started(self, group: Group, why: str) -> AttemptRecord:
+        attempt = Attempt(group["name"], list(group["nodes"]), len(self._records[group["name"]]) + 1, "")
+        attempt.decision = Decision("cancelled", "Cancelled", f"never started: {why}")
+        return record_of(attempt, attempt.decision)
+
+    def _admit(self) -> None:
+        if "node" not in self._synced:
+            return
+        limit = self._batch.bounds["max_concurrent"]
+        for group in list(self._waiting):
+            if len(self._live) >= limit:
+                return
+            if any(node in self._busy for node in group["nodes"]):
+                continue
+            self._waiting.remove(group)
+            self._to_creating(group)
+
+    # Messages
+
+    def _drain(self) -> None:
+        """Takes every message there is; waits a tick for the first."""
+        timeout = TICK_S
+        while True:
+            try:
+                message = self._queue.get(timeout=timeout) if timeout else self._queue.get_nowait()
+            except queue.Empty:
+                return
+            timeout = 0.0
+            if isinstance(message, Seen):
+                self._on_seen(message)
+            else:
+                self._on_taken(message)
+
+    def _on_seen(self, seen: Seen) -> None:
+        if seen.event == "ERROR":
+            self._broken = self._broken or f"watching {seen.kind}s failed: {seen.facts}"
+        elif seen.event == "SYNCED":
+            self._synced.add(seen.kind)
+        elif seen.kind == NODE.name:
+            self._on_node(seen.event, seen.facts)
+        elif seen.kind == POD.name:
+            self._on_pod(seen.event, seen.facts)
+        else:
+            self._on_job(seen.event, seen.facts)
+
+    def _on_node(self, event: str, node: Facts) -> None:
+        name = node["metadata"]["name"]
+        self._nodes_changed = True
+        if event == "DELETED":
+            self._nodes.pop(name, None)
+            return
+        self._nodes[name] = node
+        holder = self._busy.get(name)
+        attempt = self._live.get(holder) if holder else None
+        if attempt and attempt.state in (State.WAITING, State.RUNNING):
+            self._check_health(attempt, node)
+
+    def _check_health(self, attempt: Attempt, node: Facts) -> None:
+        name = node["metadata"]["name"]
+        if self._health is None or lost_reason(node) or any(item["node"] == name for item in attempt.health):
+            return
+        unwell = self._health(node)
+        if unwell:
+            attempt.health.append({"node": name, "message": unwell["message"], "evidence": unwell["evidence"]})
+
+    def _on_pod(self, event: str, pod: Facts) -> None:
+        attempt = self._live.get(pod["job"] or "")
+        if attempt is not None:
+            attempt.see_pod(pod, gone=event == "DELETED")
+
+    def _on_job(self, event: str, job: Facts) -> None:
+        attempt = self._live.get(job["name"])
+        if attempt is None:
+            return
+        if event == "DELETED":
+            if attempt.decision is None and not job["complete"] and not job["failed"]:
+                attempt.removed.append(f"Job {job['name']}")
+            return
+        attempt.job = job
+        attempt.queued = job["suspended"] and attempt.state is State.WAITING
+
+    def _on_taken(self, taken: Taken) -> None:
+        """A step has ended. A defect (any error that is not the cluster's or the disk's) ends the batch: nothing is proven by it."""
+        attempt = self._live.get(taken.attempt)
+        if taken.error is not None and not isinstance(taken.error, (ClusterError, OSError)):
+            raise taken.error
+        if attempt is None:
+            return
+        if taken.step is Step.CREATE:
+            self._on_created(attempt, taken)
+        elif taken.step is Step.COLLECT:
+            self._on_collected(attempt, taken)
+        elif taken.step is Step.REMOVE:
+            self._on_removed(attempt, taken)
+        elif taken.error is not None:
+            self._tell(f"{self._batch.title}: {attempt.group}: could not {taken.step.value}: {_words(taken.error)}")
+        elif taken.step is Step.ASK_REFUSAL:
+            # Quota that is used up may be freed, also by our own groups: that waits for queue_timeout_s.
+            attempt.refusal = next((line for line in reversed(taken.result) if reason_of_wording(line) != "Quota"), "")
+
+    def _on_created(self, attempt: Attempt, taken: Taken) -> None:
+        if taken.error is None:
+            attempt.uid = taken.result
+        else:
+            status = taken.error.status if isinstance(taken.error, ClusterError) else None
+            text = taken.error.message if isinstance(taken.error, ClusterError) else str(taken.error)
+            refused = Decision("not_started", reason_of_refusal(status, text), _words(taken.error))
+            if attempt.decision is None:  # else it was cancelled meanwhile
+                self._to_decided(attempt, refused)
+        self._to_waiting(attempt)
+
+    def _on_collected(self, attempt: Attempt, taken: Taken) -> None:
+        if taken.error is None:
+            found = t.cast(Collected, taken.result)
+            attempt.logs, attempt.events = found.logs, found.events
+            for node in found.nodes:
+                self._check_health(attempt, node)
+        else:
+            attempt.events.append(f"Warning CollectFailed {attempt.name}: {_words(taken.error)}")
+            self._tell(f"{self._batch.title}: {attempt.group}: logs could not be collected: {_words(taken.error)}")
+        self._to_removing(attempt)
+
+    def _on_removed(self, attempt: Attempt, taken: Taken) -> None:
+        if taken.error is not None:
+            # What is left then is looked for, and told, by the cleanup at the end.
+            self._tell(f"{self._batch.title}: {attempt.group}: its Job could not be deleted: {_words(taken.error)}")
+        self._to_releasing(attempt)
+
+    # Transitions of one attempt: CREATING → WAITING → RUNNING → COLLECTING → REMOVING → RELEASING → DONE
+
+    def _advance(self, attempt: Attempt, now: float) -> None:
+        """Whatever time and facts allow now."""
+        if attempt.state in (State.WAITING, State.RUNNING):
+            if attempt.state is State.WAITING and all_running(attempt):
+                self._to_running(attempt, now)
+            decision = decide(attempt, now, self._batch.bounds, self._nodes)
+            if decision:
+                self._to_decided(attempt, decision)
+            else:
+                self._poll_log(attempt, now)
+                self._ask_refusal(attempt, now)
+        elif attempt.state is State.RELEASING:
+            left = [pod for pod in attempt.pods.values() if not pod.get("gone")]
+            if not left or self._broken or now - t.cast(float, attempt.finished_at) > RELEASE_S:
+                self._to_done(attempt)
+
+    def _to_creating(self, group: Group) -> None:
+        number = len(self._records[group["name"]]) + 1
+        name = names.attempt_name(self._batch.run_id, self._batch.category, group["name"], number)
+        attempt = Attempt(group["name"], list(group["nodes"]), number, name, dict(group.get("env") or {}), created_at=time.monotonic())
+        self._live[name] = attempt
+        for node in attempt.nodes:
+            self._busy[node] = name
+            if node in self._nodes:  # it may have fallen ill while nothing ran on it
+                self._check_health(attempt, self._nodes[node])
+        self._note(attempt, "attempt_creating", nodes=attempt.nodes)
+        target, owner = attempt.target(), list(self._owner)
+        self._submit(attempt, Step.CREATE, lambda: self._steps.create(target, owner))
+
+    def _to_waiting(self, attempt: Attempt) -> None:
+        attempt.state = State.WAITING
+        if attempt.decision:  # while it was being created
+            self._to_removing(attempt)
+
+    def _to_running(self, attempt: Attempt, now: float) -> None:
+        self._note(attempt, "attempt_running")
+        attempt.state, attempt.started_at = State.RUNNING, now
+
+    def _to_decided(self, attempt: Attempt, decision: Decision) -> None:
+        """The attempt has ended; what is left of it is collected, once its creation is over."""
+        attempt.finished_at = time.monotonic()
+        self._note(attempt, "attempt_decided", outcome=decision.outcome, reason=decision.reason, message=decision.message)
+        attempt.decision = decision
+        if attempt.state is not State.CREATING:
+            self._to_collecting(attempt, decision)
+
+    def _to_collecting(self, attempt: Attempt, decision: Decision) -> None:
+        attempt.state = State.COLLECTING
+        # Each question to a server that is gone costs its whole patience.
+        about = attempt.objects() if decision.outcome != "succeeded" and not self._broken else []
+        target, pods, logs = attempt.target(), attempt.pods_to_log(), dict(self._logs)
+        self._submit(attempt, Step.COLLECT, lambda: self._steps.collect(target, pods, logs, about))
+
+    def _to_removing(self, attempt: Attempt) -> None:
+        self._note(attempt, "attempt_deleting")
+        attempt.state = State.REMOVING
+        stranded = [pod for pod in attempt.pods.values() if pod["node"] and lost_reason(self._nodes.get(pod["node"]))]
+        target = attempt.target()
+        self._submit(attempt, Step.REMOVE, lambda: self._steps.remove(target, stranded))
+
+    def _to_releasing(self, attempt: Attempt) -> None:
+        attempt.state = State.RELEASING
+
+    def _to_done(self, attempt: Attempt) -> None:
+        record = record_of(attempt, t.cast(Decision, attempt.decision))
+        self._journal.write("attempt_done", time.time(), category=self._batch.category, group=attempt.group, record=record)
+        attempt.state = State.DONE
+        del self._live[attempt.name]
+        for node in attempt.nodes:
+            if self._busy.get(node) == attempt.name:
+                del self._busy[node]
+        self._records[attempt.group].append(record)
+        again = not self._cancelled and not self._is_final(self._records[attempt.group])
+        if record["outcome"] != "succeeded":
+            self._tell(f"{self._batch.title}: {_ending(attempt, record)}{' - retrying' if again else ''}")
+        if again:
+            group = next(group for group in self._batch.groups if group["name"] == attempt.group)
+            self._waiting.append(group)
+
+    # While an attempt runs
+
+    def _poll_log(self, attempt: Attempt, now: float) -> None:
+        launcher = attempt.launcher()
+        if attempt.state is not State.RUNNING or launcher is None or not launcher["running"]:
+            return
+        if now - attempt.polled_at.get("log", t.cast(float, attempt.started_at)) < LOG_POLL_S:
+            return
+        attempt.polled_at["log"] = now
+        log = self._logs.setdefault(launcher["name"], self._steps.pod_log(attempt.target(), launcher))
+        self._submit(attempt, Step.POLL_LOG, log.poll)
+
+    def _ask_refusal(self, attempt: Attempt, now: float) -> None:
+        """Pods that the cluster never lets come into being are told by events of the Job alone."""
+        if attempt.state is not State.WAITING or not lacks_pods(attempt):
+            return
+        if now - attempt.polled_at.setdefault("refusal", attempt.created_at) < self._batch.bounds["start_grace_s"]:
+            return
+        attempt.polled_at["refusal"] = now
+        target, about = attempt.target(), attempt.objects()
+        self._submit(attempt, Step.ASK_REFUSAL, lambda: self._steps.refusal(target, about))
+
+    # Whole batch
+
+    def _make_anchor(self) -> None:
+        batch = self._batch
+        self._journal.write("batch_start", time.time(), category=batch.category, groups=len(batch.groups))
+        expires = utc(max(batch.deadline_at, time.time()) + EXPIRY_MARGIN_S)
+        self._owner = anchors.make_anchor(self._client, self._namespace, batch.run_id, batch.category, expires)
+        if any(len(group["nodes"]) > 1 for group in batch.groups):
+            port = batch.template["ssh_port"]
+            anchors.make_keys(self._client, self._namespace, batch.run_id, batch.category, self._owner, port)
+
+    def _start_watches(self) -> list[Watcher]:
+        def deliver(kind: str, event: str, facts: t.Any) -> None:
+            self._queue.put(Seen(kind, event, facts))
+
+        label = anchors.category_selector(self._batch.run_id, self._batch.category)
+        watchers = [
+            Watcher(self._client, NODE.name, NODE.path(), node_facts, deliver),
+            Watcher(self._client, POD.name, POD.path(self._namespace), pod_facts, deliver, label_selector=label),
+            Watcher(self._client, JOB.name, JOB.path(self._namespace), job_facts, deliver, label_selector=label),
+        ]
+        for watcher in watchers:
+            watcher.start()
+        return watchers
+
+    def _clean_up(self) -> CleanupProof:
+        gone = {name for group in self._batch.groups for name in group["nodes"] if self._nodes and lost_reason(self._nodes.get(name))}
+        selector = anchors.category_selector(self._batch.run_id, self._batch.category)
+        return cleanup.clean(self._client, self._namespace, selector, force_at_once=gone)
+
+    def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
+        name = attempt.name
+
+        def take() -> None:
+            try:
+                self._queue.put(Taken(step, name, result=work()))
+            except Exception as error:  # the loop decides what it means
+                self._queue.put(Taken(step, name, error=error))
+
+        self._pool.submit(take)
+
+    def _note(self, attempt: Attempt, event: str, **fields: t.Any) -> None:
+        self._journal.write(
+            event, time.time(), category=self._batch.category, group=attempt.group, attempt=attempt.number, name=attempt.name, **fields
+        )
+
+    def _report_progress(self, now: float) -> None:
+        if now - self._told_at < PROGRESS_S:
+            return
+        self._told_at = now
+        running = sum(1 for attempt in self._live.values() if attempt.state is State.RUNNING)
+        done = len(self._batch.groups) - len(self._waiting) - len(self._live)
+        starting = len(self._live) - running
+        parts = f"{running} running, {starting} starting or ending, {len(self._waiting)} waiting"
+        self._tell(f"{self._batch.title}: {done} of {len(self._batch.groups)} groups done, {parts}")
+
+
+def _ending(attempt: Attempt, record: AttemptRecord) -> str:
+    """How an attempt that did not succeed ended, in one line."""
+    where = ", ".join(attempt.nodes[:3]) + (" …" if len(attempt.nodes) > 3 else "")
+    cause = record["cause"]
+    text = " ".join((cause["message"] if cause else "").split())[:160]
+    return f"{attempt.group} ({where}) {record['outcome']}: {cause['reason'] if cause else 'no cause'}: {text}"
+
+
+def _words(error: Exception) -> str:
+    return error.render() if isinstance(error, ClusterError) else str(error)

@@ -1,0 +1,157 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine does in the cluster, one method per step: values in, values out.
+
+Steps run in threads of the engine's pool. They know no attempt: whatever they find out goes back to the engine's loop, which alone
+writes attempts. That is kept by what this module may import (see tests/unit/test_import_laws.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import typing as t
+
+from .._cluster.client import Client
+from .._cluster.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, SERVICE
+from .._common.errors import ClusterError
+from .._common.shapes import EnvItem, Template
+from .._workload import names
+from .._workload.objects import attempt_objects
+from .logs import PodLog
+from .projections import Facts, node_facts
+
+# More nodes than this are read with one list.
+SINGLE_READS = 16
+# Objects about which events are asked, and events that are kept.
+MAX_ASKED = 9
+MAX_EVENTS = 20
+OBJECT_KINDS = {"job": JOB, "config_map": CONFIG_MAP, "service": SERVICE}
+
+
+class Target(t.NamedTuple):
+    """An attempt as its steps know it."""
+
+    group: str
+    number: int
+    name: str  # of its objects
+    nodes: tuple[str, ...]
+    env: t.Mapping[str, str]
+
+
+@dataclasses.dataclass
+class Collected:
+    """What was left of an attempt: logs by pod (path relative to the archive, whether it is whole), events, a last look at its nodes."""
+
+    logs: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
+    events: list[str] = dataclasses.field(default_factory=list)
+    nodes: list[Facts] = dataclasses.field(default_factory=list)
+
+
+class Steps:
+    """The steps of one batch. Every method may raise ClusterError, and OSError where it writes logs."""
+
+    def __init__(self, client: Client, template: Template, run_id: str, category: str, run_dir: str) -> None:
+        self._client, self._template, self._run_id, self._category, self._run_dir = client, template, run_id, category, run_dir
+        self._namespace = template["namespace"]
+
+    def create(self, target: Target, owner: t.Sequence[dict[str, t.Any]]) -> str:
+        """Creates the objects of an attempt and lets its Job go. Returns the Job's UID."""
+        identity = {
+            "run_id": self._run_id,
+            "category": self._category,
+            "group": target.group,
+            "attempt": target.number,
+            "owner": list(owner),
+        }
+        objects = attempt_objects(_with_env(self._template, target.env), identity, target.nodes)
+        labels = objects["job"]["metadata"]["labels"]
+        job = self._client.create(
+            JOB.path(self._namespace), objects["job"], is_ours=lambda found: found["metadata"].get("labels") == labels
+        )
+        owned_by = [names.owner_reference({"apiVersion": JOB.api_version, "kind": "Job", **job})]
+        for kind in ("config_map", "service"):
+            if kind in objects:
+                objects[kind]["metadata"]["ownerReferences"] = owned_by
+                self._client.create(
+                    OBJECT_KINDS[kind].path(self._namespace),
+                    objects[kind],
+                    is_ours=lambda found: found["metadata"].get("ownerReferences") == owned_by,
+                )
+        self._client.patch(JOB.path(self._namespace, target.name), {"spec": {"suspend": False}})
+        return str(job["metadata"]["uid"])
+
+    def collect(self, target: Target, pods: t.Sequence[Facts], logs: t.Mapping[str, PodLog], about: t.Sequence[str]) -> Collected:
+        """Logs of these pods; when the attempt failed, the events about these objects (else none are named) and one more look at its nodes.
+
+        A node may have fallen ill in the very moment it took the workload down.
+        """
+        found = Collected()
+        for pod in pods:
+            if pod["running"] or pod["terminated"]:
+                log = logs.get(pod["name"]) or self.pod_log(target, pod)
+                whole, _problem = log.finish()
+                if os.path.exists(log.path):
+                    found.logs[pod["name"]] = (os.path.relpath(log.path, self._run_dir), whole)
+                _keep_termination(log.path, pod)
+        if about:
+            found.events = self.events(target, about)
+            found.nodes = self._look_at(target.nodes)
+        return found
+
+    def refusal(self, target: Target, about: t.Sequence[str]) -> list[str]:
+        """Why pods do not come into being; only events of the Job tell it: pod security, a missing service account."""
+        return [line for line in self.events(target, about) if line.startswith("FailedCreate ")]
+
+    def events(self, target: Target, about: t.Sequence[str]) -> list[str]:
+        """Warnings about these objects, as "reason object: message", newest last, a bounded number."""
+        lines: list[str] = []
+        for name in about[:MAX_ASKED]:
+            try:
+                selector = f"involvedObject.name={name},type=Warning"
+                found = self._client.list(EVENT.path(self._namespace), field_selector=selector)
+                lines += [f"{item.get('reason')} {name}: {' '.join((item.get('message') or '').split())}" for item in found]
+            except ClusterError as error:
+                lines.append(f"events of {name} could not be read: {error.render()}")
+        # The Job controller gives each try a new random name; the same refusal twenty times would hide everything else.
+        latest = {re.sub(rf"{re.escape(target.name)}-\d+-\w+", target.name, line): line for line in lines}
+        return list(latest.values())[-MAX_EVENTS:]
+
+    def remove(self, target: Target, stranded: t.Sequence[Facts]) -> None:
+        """Deletes an attempt's Job. stranded: pods on nodes that are lost; no kubelet will ever confirm their deletion."""
+        self._client.delete(JOB.path(self._namespace, target.name))
+        for pod in stranded:
+            self._client.delete(POD.path(self._namespace, pod["name"]), uid=pod["uid"], grace_period_s=0)
+
+    def pod_log(self, target: Target, pod: Facts) -> PodLog:
+        """Where the log of a pod goes."""
+        folder = os.path.join(self._run_dir, "logs", self._category)
+        path = os.path.join(folder, f"{target.group}-{target.number}-{pod['index'] or 0}.log")
+        return PodLog(self._client, self._namespace, pod["name"], path)
+
+    def _look_at(self, members: t.Sequence[str]) -> list[Facts]:
+        """The nodes as they are now; none when they cannot be read."""
+        try:
+            if len(members) > SINGLE_READS:
+                wanted = set(members)
+                every = self._client.list_result(NODE.path(), project=node_facts).items
+                return [node for node in every if node["metadata"]["name"] in wanted]
+            return [node_facts(self._client.get(NODE.path(name=name))) for name in members]
+        except ClusterError:
+            return []
+
+
+def _keep_termination(path: str, pod: Facts) -> None:
+    text = (pod["terminated"] or {}).get("message")
+    if text:
+        with open(f"{path}.termination", "w", encoding="utf-8") as handle:
+            handle.write(text)
+
+
+def _with_env(template: Template, env: t.Mapping[str, str]) -> Template:
+    if not env:
+        return template
+    kept = [item for item in template["env"] if item["name"] not in env]
+    added: list[EnvItem] = [{"name": name, "value": value} for name, value in env.items()]
+    return {**template, "env": kept + added}
