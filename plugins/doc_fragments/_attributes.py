@@ -43,3 +43,14 @@ attributes:
     details:
       - It changes nothing.
 """
+
+    # For modules that talk to the Kubernetes API: those of the group in meta/runtime.yml.
+    ACTIONGROUP_K8S = r"""
+options: {}
+attributes:
+  action_group:
+    description: Use C(group/gpu_cluster.readiness.k8s) in C(module_defaults) to set the options of a login once.
+    support: full
+    membership:
+      - gpu_cluster.readiness.k8s
+"""

@@ -94,10 +94,12 @@ run_id:
   description: Name of the run.
   returned: success
   type: str
+  sample: 20260302-080000-1a2b
 run_dir:
   description: Absolute path of the run directory.
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b
 verdicts:
   description: Verdict of each category.
   returned: success

@@ -59,8 +59,10 @@ report:
   description: Path of the report as JSON, described by C(docs/report.schema.json).
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b/report.json
 report_text:
   description: Path of the report as text.
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b/report.txt
 """

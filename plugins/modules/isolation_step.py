@@ -53,24 +53,30 @@ done:
   description: Whether the search has ended.
   returned: success
   type: bool
+  sample: false
 wave:
   description: Number of the wave to be run, or of the last one.
   returned: success
   type: int
+  sample: 2
 tests:
   description: Tests of the wave to be run; none of its nodes is in two of them.
   returned: success
   type: int
+  sample: 8
 verdict:
   description: V(passed), V(failed) or V(inconclusive) at the end.
   returned: success
   type: str
+  sample: failed
 reason:
   description: The conclusion in one sentence.
   returned: success
   type: str
+  sample: "At fault: gpu-r1-n03 (nic), gpu-r2-n07 (nic)."
 state:
   description: File in the archive that holds the search.
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b/isolation/c02-nccl-all-reduce-intra-rack.json
 """

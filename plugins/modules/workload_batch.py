@@ -20,6 +20,7 @@ description:
 extends_documentation_fragment:
   - gpu_cluster.readiness._auth
   - gpu_cluster.readiness._attributes
+  - gpu_cluster.readiness._attributes.actiongroup_k8s
 attributes:
   check_mode:
     support: full
@@ -40,9 +41,9 @@ options:
     type: bool
     default: false
 notes:
-  - "Needs these verbs in the namespace of the workload: create, delete, patch, get, list, watch on jobs (batch);
-    create, delete, list on configmaps, services and secrets; get, list, watch, delete on pods; get on pods/log; list on events."
-  - "Needs get, list, watch on nodes in the cluster. Never writes to a node."
+  - "Needs these verbs in the namespace of the workload: create, get, list, watch, patch, delete on jobs (batch);
+    create, get, list, delete on configmaps, services, secrets; list, watch, delete on pods; get on pods/log; list on events."
+  - "Needs these verbs in the cluster: get, list, watch on nodes. Never writes to a node."
 """
 
 EXAMPLES = r"""
@@ -57,6 +58,7 @@ observation:
   description: File in the archive that says what happened to every attempt.
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b/observations/c02-nccl-all-reduce-intra-rack.json
 outcomes:
   description: How the last attempt of each group ended, counted.
   returned: success
@@ -66,9 +68,20 @@ cancelled:
   description: Why the batch ended before all groups were tried, or an empty text.
   returned: success
   type: str
+  sample: ""
 cleanup:
   description: Whether a last read of the cluster found nothing of ours, and what was left otherwise.
   returned: success
   type: dict
   sample: {proven: true, left: [], message: ""}
+finished_at:
+  description: When the batch ended, in UTC.
+  returned: success, not in check mode
+  type: str
+  sample: "2026-03-02T08:41:07Z"
+groups:
+  description: Number of groups that would be run.
+  returned: in check mode
+  type: int
+  sample: 4
 """
