@@ -41,7 +41,7 @@ EXPIRY_MARGIN_S = 3600.0
 # More nodes than this are read with one list.
 SINGLE_READS = 16
 
-Health = t.Callable[[Facts], dict[str, t.Any] | None]
+Health: t.TypeAlias = t.Callable[[Facts], dict[str, t.Any] | None]
 Classify = t.Callable[[dict[str, t.Any]], dict[str, t.Any]]
 
 

@@ -34,7 +34,7 @@ _CHECK_CODES = frozenset({1, 6, 7})
 # Limits in the form {busBandwidthGBps: "value >= 400"} -> the metric they look at.
 THRESHOLD_VALUES = {"busBandwidthGBps": "bus_bandwidth", "algBandwidthGBps": "alg_bandwidth"}
 
-Key = tuple[str, str | None, int | None]
+Key: t.TypeAlias = tuple[str, str | None, int | None]
 
 
 class Context(t.NamedTuple):
