@@ -1,3 +1,6 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+
 # gpu_cluster.readiness. "make help" lists the targets.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
@@ -44,7 +47,7 @@ isolation-campaign: setup-test ## Measure fault isolation on random worlds; WORL
 test-control-plane: setup-test ## Run the end-to-end scenarios and the API contract on a genuine control plane alone
 	@tests/run control-plane
 
-lint: setup-test ## ruff, mypy, yamllint, ansible-lint, antsibull
+lint: setup-test ## ruff, mypy, yamllint, ansible-lint, antsibull, reuse
 	@tests/lint
 
 clean: ## Remove what the other targets made; run archives stay

@@ -1,5 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Action plugin behind gpu_cluster.readiness.analyze_logs: judges log files from anywhere."""
 
 from __future__ import annotations

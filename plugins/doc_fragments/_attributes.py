@@ -1,5 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Documentation fragment: attributes that all our action plugins share."""
 
 from __future__ import annotations
@@ -41,4 +42,15 @@ attributes:
     support: N/A
     details:
       - It changes nothing.
+"""
+
+    # For modules that talk to the Kubernetes API: those of the group in meta/runtime.yml.
+    ACTIONGROUP_K8S = r"""
+options: {}
+attributes:
+  action_group:
+    description: Use C(group/gpu_cluster.readiness.k8s) in C(module_defaults) to set the options of a login once.
+    support: full
+    membership:
+      - gpu_cluster.readiness.k8s
 """

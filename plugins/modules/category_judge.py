@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
-# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Documentation of an action plugin; the work is done on the controller by plugins/action/category_judge.py."""
 
 from __future__ import annotations
@@ -49,17 +49,25 @@ verdict:
   description: V(passed), V(failed), V(incomplete) or V(error).
   returned: success
   type: str
+  sample: failed
 why:
   description: One sentence.
   returned: success
   type: str
+  sample: 2 of 4 groups failed, 2 nodes failed, 3 nodes untested (ThresholdViolation 1, TransportFallback 1)
 nodes:
   description: Verdicts of the member nodes, counted.
   returned: success
   type: dict
   sample: {passed: 63, suspect: 1}
+isolate:
+  description: Whether the fault has to be located next, by M(gpu_cluster.readiness.isolation_step).
+  returned: success
+  type: bool
+  sample: true
 judged:
   description: File in the archive with measurements, findings and verdicts.
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b/judged/c02-nccl-all-reduce-intra-rack.json
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
-# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Documentation of an action plugin; the work is done on the controller by plugins/action/certification_report.py."""
 
 from __future__ import annotations
@@ -59,8 +59,10 @@ report:
   description: Path of the report as JSON, described by C(docs/report.schema.json).
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b/report.json
 report_text:
   description: Path of the report as text.
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b/report.txt
 """

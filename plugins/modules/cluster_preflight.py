@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
-# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Documentation of an action plugin; the work is done on the controller by plugins/action/cluster_preflight.py."""
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ description:
 extends_documentation_fragment:
   - gpu_cluster.readiness._auth
   - gpu_cluster.readiness._attributes
+  - gpu_cluster.readiness._attributes.actiongroup_k8s
 attributes:
   check_mode:
     support: full
@@ -34,6 +35,14 @@ options:
   plan:
     description: A plan as M(gpu_cluster.readiness.certification_plan) returns it in check mode.
     type: dict
+notes:
+  - "Needs these verbs in the namespaces of the workloads, because the run will need them: create, get, list, watch, patch, delete on jobs
+    (batch); create, get, list, delete on configmaps, services, secrets; list, watch, delete on pods; get on pods/log; list on events. One
+    that is missing is named, and the run ends here."
+  - "Needs these verbs in the cluster: get, list, watch on nodes."
+  - To ask for them takes C(create) on C(selfsubjectaccessreviews.authorization.k8s.io), which every authenticated user has by default.
+seealso:
+  - module: gpu_cluster.readiness.workload_batch
 """
 
 EXAMPLES = r"""
@@ -54,9 +63,11 @@ examined:
   returned: success
   type: list
   elements: str
+  sample: [c01-nccl-all-reduce-intra-node, c02-nccl-all-reduce-intra-rack]
 swept:
   description: Ids of dead runs whose leftovers were removed.
   returned: success
   type: list
   elements: str
+  sample: [20260301-220000-9f3c]
 """

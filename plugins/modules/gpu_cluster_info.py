@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
-# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Documentation of an action plugin; the work is done on the controller by plugins/action/gpu_cluster_info.py."""
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ DOCUMENTATION = r"""
 module: gpu_cluster_info
 short_description: Read the GPU nodes, platform and capabilities of a Kubernetes cluster
 version_added: "0.1.0"
-author: The gpu_cluster.readiness authors (@gpu-cluster)
+author:
+  - The gpu_cluster.readiness authors (@gpu-cluster-readiness)
 description:
   - Reads the cluster once and returns a snapshot, from which certifications are planned.
   - Every node that looks like a GPU node is in it, by label or by resource. One that cannot be tested says why.
@@ -19,6 +20,7 @@ description:
 extends_documentation_fragment:
   - gpu_cluster.readiness._auth
   - gpu_cluster.readiness._attributes
+  - gpu_cluster.readiness._attributes.actiongroup_k8s
   - gpu_cluster.readiness._attributes.info_module
 options:
   target:
@@ -73,8 +75,9 @@ options:
     elements: path
     default: []
 notes:
-  - Needs C(list) on C(nodes). C(list) on C(services) finds the DCGM host engine, C(list) on C(resourceslices.resource.k8s.io) finds
-    GPUs that only DRA knows; without these permissions the snapshot has a note instead.
+  - "Needs these verbs in the cluster: list on nodes."
+  - "Uses these, where it may: list on services finds the DCGM host engine; list on resourceslices (resource.k8s.io) finds GPUs that only
+    DRA knows. Without them the snapshot has a note instead."
 seealso:
   - module: gpu_cluster.readiness.certification_plan
 """
@@ -115,23 +118,36 @@ snapshot:
       description: Version and address of the API server.
       type: dict
       returned: success
+      sample: {host: "https://10.0.0.1:6443", version: v1.34.2}
     platform:
       description: Name of the platform, or null when nodes disagree, with the evidence.
       type: dict
       returned: success
+      sample: {name: onprem, evidence: ["64 nodes: onprem, without spec.providerID"]}
     capabilities:
       description: What the cluster offers (Trainer, JobSet, DRA, schedulers, DCGM host engine, Kueue …).
       type: dict
       returned: success
+      sample:
+        trainer: null
+        jobset: null
+        dra: true
+        compute_domains: false
+        schedulers: []
+        kueue: false
+        dcgm_service: null
+        success_policy: true
     topology:
       description: The labels that rack and block were read from.
       type: dict
       returned: success
+      sample: {rack: topology.kubernetes.io/rack, block: null}
     gpus:
       description: Pools, one row per product and size.
       type: list
       elements: dict
       returned: success
+      sample: [{product: NVIDIA-H100-80GB-HBM3, model: h100, gpus_per_node: 8, nodes: 64}]
     nodes:
       description: Every GPU-looking node, sorted by name.
       type: list
@@ -142,6 +158,7 @@ snapshot:
       type: list
       elements: str
       returned: success
+      sample: ["several GPU products: each pool is tested by itself; choose one with target.gpu"]
 summary:
   description: The snapshot in short.
   returned: success
@@ -152,19 +169,27 @@ summary:
       type: list
       elements: str
       returned: success
+      sample:
+        - Kubernetes v1.34.2 at https://10.0.0.1:6443
+        - "Platform onprem (64 nodes: onprem, without spec.providerID)"
+        - 64 nodes with 8 x NVIDIA-H100-80GB-HBM3 (h100)
+        - 61 of 64 GPU nodes to be tested, 1 of them with findings already
     nodes:
       description: Number of GPU-looking nodes.
       type: int
       returned: success
+      sample: 64
     targets:
       description: Number of nodes that are to be tested.
       type: int
       returned: success
+      sample: 61
     failed:
       description: Names of targets that have findings already.
       type: list
       elements: str
       returned: success
+      sample: [gpu-r3-n14]
     excluded:
       description: Number of nodes per reason of exclusion.
       type: dict
@@ -174,4 +199,5 @@ summary:
       description: Name of the platform.
       type: str
       returned: success
+      sample: onprem
 """

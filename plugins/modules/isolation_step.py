@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
-# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Documentation of an action plugin; the work is done on the controller by plugins/action/isolation_step.py."""
 
 from __future__ import annotations
@@ -53,24 +53,30 @@ done:
   description: Whether the search has ended.
   returned: success
   type: bool
+  sample: false
 wave:
   description: Number of the wave to be run, or of the last one.
   returned: success
   type: int
+  sample: 2
 tests:
   description: Tests of the wave to be run; none of its nodes is in two of them.
   returned: success
   type: int
+  sample: 8
 verdict:
   description: V(passed), V(failed) or V(inconclusive) at the end.
   returned: success
   type: str
+  sample: failed
 reason:
   description: The conclusion in one sentence.
   returned: success
   type: str
+  sample: "At fault: gpu-r1-n03 (nic), gpu-r2-n07 (nic)."
 state:
   description: File in the archive that holds the search.
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b/isolation/c02-nccl-all-reduce-intra-rack.json
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
-# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Documentation of an action plugin; the work is done on the controller by plugins/action/run_cleanup.py."""
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ description:
 extends_documentation_fragment:
   - gpu_cluster.readiness._auth
   - gpu_cluster.readiness._attributes
+  - gpu_cluster.readiness._attributes.actiongroup_k8s
 attributes:
   check_mode:
     support: full
@@ -38,6 +39,12 @@ options:
     description: Seconds to wait until everything is gone.
     type: int
     default: 180
+notes:
+  - "Needs these verbs in the namespace of the workloads: list, delete on jobs (batch);
+    list, delete on services, secrets, configmaps, pods."
+  - In check mode C(list) is enough. Nodes are neither read nor written.
+seealso:
+  - module: gpu_cluster.readiness.workload_batch
 """
 
 EXAMPLES = r"""
@@ -52,13 +59,16 @@ runs:
   returned: success
   type: list
   elements: str
+  sample: [20260302-080000-1a2b]
 removed:
   description: The objects, as kind/name.
   returned: success
   type: list
   elements: str
+  sample: [job/readiness-20260302-080000-1a2b-c02-g001-1, configmap/readiness-20260302-080000-1a2b-c02]
 proven:
   description: Whether a last read found nothing of them.
   returned: success
   type: bool
+  sample: true
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
-# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Documentation of the action plugin of the same name."""
 
 from __future__ import annotations
@@ -10,11 +10,20 @@ DOCUMENTATION = r"""
 module: simulated_cluster
 short_description: Start or stop a simulated GPU cluster
 version_added: "0.1.0"
-author: The gpu_cluster.readiness authors (@gpu-cluster)
+author:
+  - The gpu_cluster.readiness authors (@gpu-cluster-readiness)
 description:
   - Starts a small Kubernetes API server with simulated GPU nodes as a process of its own on the control node, or stops it.
   - Nodes, links and planted faults come from a definition. Workloads on it print what the real programs print.
   - The process outlives the play. It is stopped with O(state=stopped) and the same O(kubeconfig), and only that process ever is.
+extends_documentation_fragment:
+  - gpu_cluster.readiness._attributes
+attributes:
+  check_mode:
+    support: full
+    description: Says whether the cluster would be started, replaced or stopped.
+  diff_mode:
+    support: none
 options:
   state:
     description:
@@ -37,16 +46,6 @@ options:
     description: Seconds to wait until the cluster is ready.
     type: float
     default: 120
-attributes:
-  check_mode:
-    description: Says what would change.
-    support: full
-  diff_mode:
-    description: There is nothing to show.
-    support: none
-  action:
-    description: Runs on the control node.
-    support: full
 requirements:
   - aiohttp, orjson, jsonschema-rs and kubernetes-validate on the control node
 """
@@ -73,20 +72,25 @@ kubeconfig:
   description: Absolute path of the kubeconfig.
   returned: always
   type: str
+  sample: /tmp/simulated/kubeconfig
 started:
   description: Whether the cluster was started by this task.
   returned: always
   type: bool
+  sample: true
 pid:
   description: Process id of the cluster.
   returned: when started or already running
   type: int
+  sample: 41733
 nodes:
   description: Number of nodes of the cluster.
   returned: when started or already running
   type: int
+  sample: 64
 log:
   description: Path of the cluster's log.
   returned: when started or already running
   type: str
+  sample: /tmp/simulated/kubeconfig.log
 """

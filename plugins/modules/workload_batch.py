@@ -1,7 +1,7 @@
 #!/usr/bin/python
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
-# Apache License 2.0, see LICENSE. This file is not under the GNU General Public License v3.0 (a note for tools that look for those words).
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Documentation of an action plugin; the work is done on the controller by plugins/action/workload_batch.py."""
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ description:
 extends_documentation_fragment:
   - gpu_cluster.readiness._auth
   - gpu_cluster.readiness._attributes
+  - gpu_cluster.readiness._attributes.actiongroup_k8s
 attributes:
   check_mode:
     support: full
@@ -43,7 +44,7 @@ notes:
   - "Needs these verbs in the namespace of the workload: create, get, list, watch, patch, delete on jobs (batch);
     list, watch, delete on pods; get on pods/log; create, get, list, delete on configmaps, services, secrets;
     list on events."
-  - "Needs get, list, watch on nodes in the cluster. Never writes to a node."
+  - "Needs these verbs in the cluster: get, list, watch on nodes. Never writes to a node."
 """
 
 EXAMPLES = r"""
@@ -58,6 +59,7 @@ observation:
   description: File in the archive that says what happened to every attempt.
   returned: success
   type: str
+  sample: /home/sre/runs/20260302-080000-1a2b/observations/c02-nccl-all-reduce-intra-rack.json
 outcomes:
   description: How the last attempt of each group ended, counted.
   returned: success
@@ -67,9 +69,20 @@ cancelled:
   description: Why the batch ended before all groups were tried, or an empty text.
   returned: success
   type: str
+  sample: ""
 cleanup:
   description: Whether a last read of the cluster found nothing of ours, and what was left otherwise.
   returned: success
   type: dict
   sample: {proven: true, left: [], message: ""}
+finished_at:
+  description: When the batch ended, in UTC.
+  returned: success, not in check mode
+  type: str
+  sample: "2026-03-02T08:41:07Z"
+groups:
+  description: Number of groups that would be run.
+  returned: in check mode
+  type: int
+  sample: 4
 """

@@ -1,5 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
-# SPDX-License-Identifier: Apache-2.0
+# GNU General Public License v3.0+ (see LICENSES/GPL-3.0-or-later.txt or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
 """Start and stop a simulated cluster as a process of its own.
 
 Beside the kubeconfig PATH lie PATH.state.json (written by the running cluster when it is ready, removed when it stops), PATH.log and, for a

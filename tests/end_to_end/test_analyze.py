@@ -71,6 +71,28 @@ def test_the_exit_status_tells_the_verdict(tmp_path, variables, verdict):
     assert (tmp_path / "runs/latest/report.txt").read_text(encoding="utf-8").strip() in output
 
 
+@pytest.mark.parametrize("name", ["measurement_context", "context"])
+def test_what_is_known_of_the_logs_counts_by_its_new_and_its_old_name(tmp_path, name):
+    status, output, report = analyze(
+        tmp_path, criteria=["measured.bus_bandwidth >= 400"], **{name: {"expected_sizes": [1073741824, 2147483648]}}
+    )
+    assert status != 0
+    assert report["verdict"] == "error", output
+
+
+def test_the_new_name_beats_the_old_one(tmp_path):
+    known = {"measurement_context": {"expected_sizes": [1073741824]}, "context": {"expected_sizes": [2147483648]}}
+    status, output, report = analyze(tmp_path, criteria=["measured.bus_bandwidth >= 400"], **known)
+    assert (status, report["verdict"]) == (0, "passed"), output
+
+
+def test_an_inventory_that_names_a_cluster_judges_logs_as_well(tmp_path):
+    """`context` as text is the kubeconfig's, for the other playbooks; it is said that logs need none."""
+    status, output, report = analyze(tmp_path, criteria=["measured.bus_bandwidth >= 400"], context="production")
+    assert (status, report["verdict"]) == (0, "passed"), output
+    assert "measurement_context" in output
+
+
 def test_incomplete_can_be_accepted(tmp_path):
     status, output, report = analyze(tmp_path, gate_incomplete_fails=False)
     assert (status, report["verdict"]) == (0, "incomplete"), output

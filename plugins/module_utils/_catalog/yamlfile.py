@@ -10,7 +10,7 @@ import typing as t
 
 from .._common.errors import InputError, unknown_value
 
-Path = tuple[str | int, ...]
+Path: t.TypeAlias = tuple[str | int, ...]
 _TYPES: dict[str, tuple[type, ...]] = {
     "object": (dict,),
     "array": (list,),

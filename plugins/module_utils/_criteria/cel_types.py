@@ -33,7 +33,7 @@ class Record:
     open: bool = False
 
 
-Type = str | Record
+Type: t.TypeAlias = str | Record
 
 
 def check(node: Node, variables: t.Mapping[str, Type]) -> str:

@@ -29,8 +29,8 @@ _MAX_SIZES = 10_000
 # Codes of the data check and of NCCL_TESTS_MIN_BW; which number it is depends on the version, so the footer decides.
 _CHECK_CODES = frozenset({1, 6, 7})
 
-Key = tuple[str, str | None, int | None]
-Fault = tuple[str, str]  # a reason of the table, and a sentence
+Key: t.TypeAlias = tuple[str, str | None, int | None]
+Fault: t.TypeAlias = tuple[str, str]  # a reason of the table, and a sentence
 
 
 class Context(t.NamedTuple):

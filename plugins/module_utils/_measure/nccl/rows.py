@@ -17,7 +17,7 @@ from ..prefixes import without_inner_labels
 TYPES = frozenset(["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"])
 OPS = frozenset(["sum", "prod", "min", "max", "avg", "mulsum", "none"])
 
-Cell = float | None
+Cell: t.TypeAlias = float | None
 
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|nan|inf)\Z")
 _WORDS = "|".join(sorted(TYPES | OPS, key=len, reverse=True))

@@ -29,7 +29,7 @@ _VERDICTS = ("pass", "fail", "incomplete")
 # More keys than this are not a result but a dump.
 _MAX_KEYS = 1000
 
-Value = int | float | bool | str
+Value: t.TypeAlias = int | float | bool | str
 
 
 class _Results:

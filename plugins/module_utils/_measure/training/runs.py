@@ -11,7 +11,7 @@ import typing as t
 from ..lines import LogLine
 from .lines import Event, Step, parse_time, read_line, take_metrics
 
-Time = datetime.datetime | None
+Time: t.TypeAlias = datetime.datetime | None
 
 # Rich wraps metrics into a column at the right: at least this far from the margin.
 _WRAP_INDENT = " " * 20
@@ -96,7 +96,7 @@ class _Pod(t.NamedTuple):
 
 
 # What a line says, given its text and whether the log ends inside it.
-ReadLine = t.Callable[[str, bool], Step | Event | None]
+ReadLine: t.TypeAlias = t.Callable[[str, bool], Step | Event | None]
 
 
 def read_runs(sources: t.Iterable[t.Iterable[LogLine]], read: ReadLine = read_line) -> Log:

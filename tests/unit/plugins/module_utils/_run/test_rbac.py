@@ -31,14 +31,6 @@ def test_the_cluster_role_reads_nodes_and_what_discovery_may_look_at() -> None:
     assert {verb for rule in rules("ClusterRole") for verb in rule["verbs"]} <= {"get", "list", "watch"}
 
 
-def test_the_module_that_runs_workloads_says_the_verbs_it_needs() -> None:
-    notes = " ".join(" ".join((ROOT / "plugins/modules/workload_batch.py").read_text(encoding="utf-8").split()).split("notes:")[1].split())
-    for kind in kinds.NAMESPACED:
-        assert kind.resource in notes
-        said = next(part for part in notes.split(";") if kind.resource in part)
-        assert all(verb in said for verb in kind.verbs), f"{kind.resource}: {said}"
-
-
 def test_both_roles_are_bound_to_the_account() -> None:
     account = next(document["metadata"] for document in documents() if document["kind"] == "ServiceAccount")
     for binding in (document for document in documents() if document["kind"].endswith("Binding")):
