@@ -331,7 +331,7 @@ class _Run:
             networks={host: self._network(member) for host, member in hosts.items()},
             domains=domains,
             network=path.network,
-            nvls=path.nvls and gpu.nvls is not None and path.peer_access and len(ranks) > 1,
+            nvls=path.nvls and gpu.nvls_gb_s is not None and path.peer_access and len(ranks) > 1,
             peer_access=path.peer_access,
             shared_memory=path.shared_memory,
             mnnvl=len(set(domains.values())) < len(domains),
@@ -358,7 +358,7 @@ class _Run:
         yield from self._say_ranks(log.edges())
         wrong = any(fault.corrupts() for node in nodes for fault in node.faults)
         sigma = hardware.definition.noise * 0.1
-        rows = printer.rows(speed, hardware.jitter(run), sigma, wrong, nodes[0].gpu.hbm)
+        rows = printer.rows(speed, hardware.jitter(run), sigma, wrong, nodes[0].gpu.hbm_gb_s)
         done: list[nccl_tests.Row] = []
         abort = abort_of(nodes)
         breaking = len(self.options.sizes()) // 2
