@@ -22,7 +22,7 @@ from pathlib import Path
 
 import aiohttp
 
-SERVER = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.server"
+SERVER = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api"
 IN_FLIGHT = 32
 
 

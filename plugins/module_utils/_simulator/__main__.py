@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .._common.errors import InputError, ReadinessError
+from .event_loop import run_loop
 from .hardware.definition import Definition, load
 
 
@@ -84,8 +85,6 @@ def _definition(options: argparse.Namespace) -> Definition:
 
 
 def _run(options: argparse.Namespace, definition: Definition) -> None:
-    from .api.server import run_loop
-
     run_loop(_serve(options, definition))
 
 

@@ -9,15 +9,11 @@ import ipaddress
 import secrets
 import typing as t
 
-from . import errors as api_errors
-from . import pod_security, quantity
+from . import names, pod_security, quantity
+from .errors import forbidden, not_found
+from .objects import Object
 from .resources import Resource
-from .store import Stored
-
-if t.TYPE_CHECKING:
-    from .registry import Registry
-
-Object = dict[str, t.Any]
+from .store import Store, Stored
 
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 _SERVICE_NETWORK = ipaddress.ip_network("10.96.0.0/12")
@@ -29,18 +25,17 @@ _TOKEN_SOURCES: tuple[Object, ...] = (
     {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
     {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}},
 )
-_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # the alphabet of generated names
 
 
-def _namespace(registry: Registry, resource: Resource, obj: Object) -> Object:
+def _namespace(store: Store, resource: Resource, obj: Object) -> Object:
     """The labels of the namespace of a new object. Raises 404 when it is missing and 403 when it is going."""
     metadata = obj["metadata"]
-    space = registry.store.collection(("", "namespaces")).get("", metadata["namespace"])
+    space = store.collection(("", "namespaces")).get("", metadata["namespace"])
     if space is None:
-        raise api_errors.not_found("", "namespaces", metadata["namespace"])
+        raise not_found("", "namespaces", metadata["namespace"])
     if space.obj["status"]["phase"] == "Terminating":
         why = f"unable to create new content in namespace {metadata['namespace']} because it is being terminated"
-        error = api_errors.forbidden(resource.group, resource.plural, metadata["name"], why)
+        error = forbidden(resource.group, resource.plural, metadata["name"], why)
         cause = {
             "reason": "NamespaceTerminating",
             "message": f"namespace {metadata['namespace']} is being terminated",
@@ -56,7 +51,7 @@ def _security(resource: Resource, obj: Object, labels: Object, warnings: list[st
     spec = obj.get("spec") or {}
     if (resource.group, resource.kind) == ("", "Pod"):
         if problem := pod_security.problem(labels, "enforce", spec):
-            raise api_errors.forbidden("", "pods", obj["metadata"]["name"], problem)
+            raise forbidden("", "pods", obj["metadata"]["name"], problem)
     elif resource.custom is None and isinstance(spec.get("template"), dict):
         spec = spec["template"].get("spec") or {}
     else:
@@ -65,14 +60,14 @@ def _security(resource: Resource, obj: Object, labels: Object, warnings: list[st
         warnings.append(f"would {problem}")
 
 
-def _service_account(registry: Registry, obj: Object) -> None:
+def _service_account(store: Store, obj: Object) -> None:
     spec, metadata = obj["spec"], obj["metadata"]
     name = spec.setdefault("serviceAccountName", "default")
     spec["serviceAccount"] = name
-    account = registry.store.collection(("", "serviceaccounts")).get(metadata["namespace"], name)
+    account = store.collection(("", "serviceaccounts")).get(metadata["namespace"], name)
     if account is None:
         why = f'error looking up service account {metadata["namespace"]}/{name}: serviceaccount "{name}" not found'
-        raise api_errors.forbidden("", "pods", metadata["name"], why)
+        raise forbidden("", "pods", metadata["name"], why)
     if spec.get("automountServiceAccountToken", account.obj.get("automountServiceAccountToken", True)):
         _mount_token(spec)
 
@@ -82,7 +77,7 @@ def _mount_token(spec: Object) -> None:
     volumes = spec.setdefault("volumes", [])
     name = next((item["name"] for item in volumes if item["name"].startswith(_TOKEN_VOLUME)), "")
     mounted = False
-    volume = name or _TOKEN_VOLUME + "".join(secrets.choice(_SUFFIX) for _index in range(5))
+    volume = name or _TOKEN_VOLUME + names.random_suffix()
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
         mounts = container.setdefault("volumeMounts", [])
         if not any(mount["mountPath"] == _TOKEN_PATH for mount in mounts):
@@ -94,19 +89,27 @@ def _mount_token(spec: Object) -> None:
         del spec["volumes"]
 
 
-def _priority(registry: Registry, obj: Object) -> None:
+def _default_priority_class(store: Store) -> Object | None:
+    """The priority class with globalDefault, if any."""
+    for item in store.collection(("scheduling.k8s.io", "priorityclasses")).ordered(None):
+        if item.obj.get("globalDefault"):
+            return item.obj
+    return None
+
+
+def _priority(store: Store, obj: Object) -> None:
     spec = obj["spec"]
     name = spec.get("priorityClassName")
     if not name:
-        default = registry.default_priority_class()
+        default = _default_priority_class(store)
         spec["priority"] = default.get("value", 0) if default else 0
         if default:
             spec["priorityClassName"] = default["metadata"]["name"]
         spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
         return
-    found = registry.store.collection(("scheduling.k8s.io", "priorityclasses")).get("", name)
+    found = store.collection(("scheduling.k8s.io", "priorityclasses")).get("", name)
     if found is None:
-        raise api_errors.forbidden("", "pods", obj["metadata"]["name"], f"no PriorityClass with name {name} was found")
+        raise forbidden("", "pods", obj["metadata"]["name"], f"no PriorityClass with name {name} was found")
     spec["priority"] = found.obj.get("value", 0)
     spec.setdefault("preemptionPolicy", found.obj.get("preemptionPolicy", "PreemptLowerPriority"))
 
@@ -142,14 +145,14 @@ def quota_use(spec: Object) -> dict[str, decimal.Decimal]:
     return use
 
 
-def _quotas(registry: Registry, obj: Object) -> None:
+def _quotas(store: Store, obj: Object) -> None:
     namespace = obj["metadata"]["namespace"]
-    quotas = registry.store.collection(("", "resourcequotas")).ordered(namespace)
+    quotas = store.collection(("", "resourcequotas")).ordered(namespace)
     if not quotas:
         return
     asked = quota_use(obj["spec"])
     _must_specify(quotas, obj)
-    used = used_in(registry, namespace)
+    used = used_in(store, namespace)
     for quota in quotas:
         hard = (quota.obj.get("spec") or {}).get("hard") or {}
         over = {
@@ -162,7 +165,7 @@ def _quotas(registry: Registry, obj: Object) -> None:
 
             limits = {name: quantity.parse(hard[name]) or decimal.Decimal(0) for name in over}
             why = f"exceeded quota: {quota.name}, requested: {listed(asked)}, used: {listed(used)}, limited: {listed(limits)}"
-            raise api_errors.forbidden("", "pods", obj["metadata"]["name"], why)
+            raise forbidden("", "pods", obj["metadata"]["name"], why)
 
 
 def _must_specify(quotas: list[Stored], obj: Object) -> None:
@@ -179,13 +182,13 @@ def _must_specify(quotas: list[Stored], obj: Object) -> None:
             ]
             if lacking:
                 why = f"failed quota: {quota.name}: must specify {name} for: {','.join(lacking)}"
-                raise api_errors.forbidden("", "pods", obj["metadata"]["name"], why)
+                raise forbidden("", "pods", obj["metadata"]["name"], why)
 
 
-def used_in(registry: Registry, namespace: str) -> dict[str, decimal.Decimal]:
+def used_in(store: Store, namespace: str) -> dict[str, decimal.Decimal]:
     """The use of all unfinished pods of a namespace."""
     used: dict[str, decimal.Decimal] = {}
-    for pod in registry.store.collection(("", "pods")).ordered(namespace):
+    for pod in store.collection(("", "pods")).ordered(namespace):
         if (pod.obj.get("status") or {}).get("phase") in _FINISHED:
             continue
         for name, amount in quota_use(pod.obj["spec"]).items():
@@ -193,14 +196,14 @@ def used_in(registry: Registry, namespace: str) -> dict[str, decimal.Decimal]:
     return used
 
 
-def _pod(registry: Registry, obj: Object) -> None:
-    _service_account(registry, obj)
-    _priority(registry, obj)
+def _pod(store: Store, obj: Object) -> None:
+    _service_account(store, obj)
+    _priority(store, obj)
     _tolerate_lost_nodes(obj["spec"])
-    _quotas(registry, obj)
+    _quotas(store, obj)
 
 
-def _service(registry: Registry, obj: Object) -> None:
+def _service(obj: Object) -> None:
     spec = obj["spec"]
     if spec.get("type") == "ExternalName":
         return
@@ -209,15 +212,14 @@ def _service(registry: Registry, obj: Object) -> None:
     spec.setdefault("clusterIPs", [spec["clusterIP"]])
 
 
-_BY_KIND: dict[tuple[str, str], t.Callable[[Registry, Object], None]] = {("", "Pod"): _pod, ("", "Service"): _service}
-
-
-def admit(registry: Registry, resource: Resource, obj: Object, warnings: list[str]) -> None:
+def admit(store: Store, resource: Resource, obj: Object, warnings: list[str]) -> None:
     """Complete or refuse a new object."""
-    labels = _namespace(registry, resource, obj) if resource.namespaced else {}
-    handler = _BY_KIND.get((resource.group, resource.kind))
-    if handler:
-        handler(registry, obj)
+    labels = _namespace(store, resource, obj) if resource.namespaced else {}
+    kind = (resource.group, resource.kind)
+    if kind == ("", "Pod"):
+        _pod(store, obj)
+    elif kind == ("", "Service"):
+        _service(obj)
     if labels:
         _security(resource, obj, labels, warnings)
 
@@ -225,7 +227,7 @@ def admit(registry: Registry, resource: Resource, obj: Object, warnings: list[st
 def guard_delete(resource: Resource, stored: Stored) -> None:
     """Refuse deletes that no server allows."""
     if resource.kind == "Namespace" and stored.name in ("default", "kube-system", "kube-public"):
-        raise api_errors.forbidden("", "namespaces", stored.name, "this namespace may not be deleted")
+        raise forbidden("", "namespaces", stored.name, "this namespace may not be deleted")
 
 
 def system_priority_classes() -> list[Object]:

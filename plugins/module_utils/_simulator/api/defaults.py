@@ -1,15 +1,17 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the server fills in: the defaults of the built-in kinds. Each function changes the object it is given."""
+"""What the server fills in: defaults, the metadata and the first status of a new object. Each function changes what it is given."""
 
 from __future__ import annotations
 
 import base64
 import typing as t
+import uuid
 
-from . import quantity
-
-Object = dict[str, t.Any]
+from . import clock, names, quantity, structural
+from .errors import bad_request, invalid, required
+from .objects import Object
+from .resources import Resource
 
 CONTROLLER_UID_LABEL = "batch.kubernetes.io/controller-uid"
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
@@ -301,3 +303,46 @@ INITIAL_STATUS: dict[tuple[str, str], t.Callable[[Object], None]] = {
         status={"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0}
     ),
 }
+
+
+# --- of any kind ----------------------------------------------------------------------------------------------------------
+
+
+def set_defaults(resource: Resource, obj: Object) -> None:
+    """The defaults of the kind."""
+    fill = BY_KIND.get((resource.group, resource.kind))
+    if fill:
+        fill(obj)
+    if resource.kind == "CustomResourceDefinition":
+        structural.complete_names(obj)
+
+
+def set_initial(resource: Resource, obj: Object) -> None:
+    """What only a new object gets: the selector of a Job and the first status."""
+    kind = (resource.group, resource.kind)
+    if kind == ("batch", "Job"):
+        job_selector(obj)
+    if resource.has_status and not resource.keeps_status:
+        obj.pop("status", None)
+    if kind in INITIAL_STATUS:
+        INITIAL_STATUS[kind](obj)
+
+
+def set_new_metadata(resource: Resource, namespace: str, metadata: Object) -> None:
+    """Name, namespace, uid and time of a new object. Raises 400 for another namespace, 422 without a name."""
+    if metadata.get("namespace", namespace) != namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    if namespace:
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+    if not metadata.get("name"):
+        if not metadata.get("generateName"):
+            raise invalid(resource.group, resource.kind, "", [required("metadata.name", "name or generateName is required")])
+        metadata["name"] = metadata["generateName"][:58] + names.random_suffix()
+    for key in ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
+        metadata.pop(key, None)
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = clock.stamp(clock.now())
+    if resource.generation:
+        metadata["generation"] = 1

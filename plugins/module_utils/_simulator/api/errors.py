@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import typing as t
 
 
@@ -54,8 +55,6 @@ _WORDS = {
 
 
 def _show(value: t.Any) -> str:
-    import json
-
     return json.dumps(value, default=str)
 
 

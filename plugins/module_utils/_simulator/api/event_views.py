@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import typing as t
-
-Object = dict[str, t.Any]
+from .objects import Object
 
 # events.k8s.io name -> core name
 _NAMES = {

@@ -13,8 +13,10 @@ import logging
 import typing as t
 
 from . import admission, clock, quantity
+from .deletion import FOREGROUND, ORPHAN
 from .errors import ApiError
-from .registry import FOREGROUND, ORPHAN, Options, Registry
+from .options import Options
+from .registry import Registry
 from .resources import Resource
 from .store import Change, Stored, owner_uids
 
@@ -123,8 +125,8 @@ class Housekeeper:
         self._registry.patch(resource, stored.namespace, stored.name, "merge", change, Options(validation="Ignore"))
 
     def _delete(self, resource: Resource, stored: Stored, policy: str) -> None:
-        how = {"propagationPolicy": policy, "preconditions": {"uid": stored.obj["metadata"]["uid"]}}
-        self._registry.delete(resource, stored.namespace, stored.name, how)
+        delete_options = {"propagationPolicy": policy, "preconditions": {"uid": stored.obj["metadata"]["uid"]}}
+        self._registry.delete(resource, stored.namespace, stored.name, delete_options)
 
     # --- objects being deleted --------------------------------------------------------------------------------------------
 
@@ -222,7 +224,7 @@ class Housekeeper:
     def _update_quotas(self, namespace: str) -> None:
         """Write the use of each quota of a namespace into its status."""
         resource = t.cast(Resource, self._registry.table.find("", "v1", "resourcequotas"))
-        used = admission.used_in(self._registry, namespace)
+        used = admission.used_in(self._registry.store, namespace)
         for stored in list(self._registry.store.collection(resource.storage).ordered(namespace)):
             hard = (stored.obj.get("spec") or {}).get("hard") or {}
             shown = {name: quantity.show(used[name]) if name in used else "0" for name in hard}

@@ -1,83 +1,15 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""Discovery documents and OpenAPI v3: how clients learn which kinds there are and what they look like."""
+"""OpenAPI v3: how clients learn what the objects of each kind look like."""
 
 from __future__ import annotations
 
 import typing as t
 
 from ..deps import orjson
-from .resources import Resource, ResourceTable
+from .objects import Object
+from .resources import CustomKind, Resource, ResourceTable
 from .schema import OBJECT_META, BuiltInTypes
-
-Object = dict[str, t.Any]
-
-_SUBRESOURCE_KINDS = {
-    "binding": ("", "v1", "Binding", ["create"]),
-    "eviction": ("policy", "v1", "Eviction", ["create"]),
-    "log": ("", "", "Pod", ["get"]),
-    "finalize": ("", "", "Namespace", ["update"]),
-    "token": ("authentication.k8s.io", "v1", "TokenRequest", ["create"]),
-}
-
-
-def core_versions() -> Object:
-    """/api."""
-    return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
-
-
-def group(name: str, versions: t.Sequence[str]) -> Object:
-    """/apis/GROUP."""
-    listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
-    return {"name": name, "versions": listed, "preferredVersion": listed[0]}
-
-
-def groups(table: ResourceTable) -> Object:
-    """/apis."""
-    listed = [group(name, versions) for name, versions in table.groups.items() if name]
-    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
-
-
-def resources(table: ResourceTable, name: str, version: str) -> Object:
-    """/api/v1 and /apis/GROUP/VERSION."""
-    listed: list[Object] = []
-    for resource in table.of_version(name, version):
-        listed.append(_entry(resource))
-        for subresource in sorted(resource.subresources):
-            listed.append(_subresource(resource, subresource))
-    return {
-        "kind": "APIResourceList",
-        "apiVersion": "v1",
-        "groupVersion": f"{name}/{version}" if name else version,
-        "resources": listed,
-    }
-
-
-def _entry(resource: Resource) -> Object:
-    entry: Object = {
-        "name": resource.plural,
-        "singularName": resource.singular,
-        "namespaced": resource.namespaced,
-        "kind": resource.kind,
-        "verbs": list(resource.verbs),
-    }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
-    return entry
-
-
-def _subresource(resource: Resource, name: str) -> Object:
-    entry: Object = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced, "kind": resource.kind}
-    group_name, version, kind, verbs = _SUBRESOURCE_KINDS.get(name, ("", "", resource.kind, ["get", "patch", "update"]))
-    entry["kind"], entry["verbs"] = kind, list(verbs)
-    if version:
-        entry["group"], entry["version"] = group_name, version
-    return entry
-
-
-# --- OpenAPI v3 -----------------------------------------------------------------------------------------------------------
 
 
 class OpenApi:
@@ -138,7 +70,7 @@ class OpenApi:
 
     def _schema(self, resource: Resource, schemas: dict[str, Object]) -> str:
         if resource.custom is not None:
-            return self._custom_schema(resource, schemas)
+            return self._custom_schema(resource, resource.custom, schemas)
         name = self._types.names.get((resource.group, resource.version, resource.kind), "")
         self._add(name, schemas)
         return name
@@ -154,11 +86,11 @@ class OpenApi:
             schemas[current] = _openapi_schema(self._types.definitions[current], references)
             waiting += references
 
-    def _custom_schema(self, resource: Resource, schemas: dict[str, Object]) -> str:
+    def _custom_schema(self, resource: Resource, custom: CustomKind, schemas: dict[str, Object]) -> str:
         reversed_group = ".".join(reversed(resource.group.split(".")))
         name = f"{reversed_group}.{resource.version}.{resource.kind}"
         self._add(OBJECT_META, schemas)
-        schema = dict(resource.custom.schema)
+        schema = dict(custom.schema)
         schema["properties"] = {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},

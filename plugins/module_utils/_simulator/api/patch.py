@@ -7,9 +7,8 @@ from __future__ import annotations
 import typing as t
 
 from .errors import ApiError, bad_request
+from .objects import Object
 from .schema import TypeNode
-
-Object = dict[str, t.Any]
 
 
 def merge_patch(target: t.Any, patch: t.Any) -> t.Any:

@@ -8,14 +8,15 @@ import typing as t
 
 from ..deps import aiohttp, orjson, web
 from . import clock
-from . import errors as api_errors
-from .registry import Options, Registry
+from .errors import ApiError, bad_request, conflict, forbidden_field, invalid, invalid_value, not_found, required
+from .objects import Object
+from .options import Options
+from .registry import Registry
+from .request_data import is_true
 from .resources import Resource
 from .store import Stored
 
-Object = dict[str, t.Any]
 _LOG_QUERY = ("follow", "timestamps", "tailLines", "sinceSeconds", "sinceTime", "limitBytes", "previous")
-_TRUE = ("true", "True", "1")
 _TOPOLOGY_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
@@ -28,17 +29,17 @@ def bind(registry: Registry, resource: Resource, namespace: str, name: str, body
     """Assign a pod to a node, once. Raises 400, 404 or 409."""
     node = ((body or {}).get("target") or {}).get("name") if isinstance(body, dict) else None
     if not node:
-        raise api_errors.invalid("", "Binding", name, [api_errors.required("target.name")])
+        raise invalid("", "Binding", name, [required("target.name")])
     old = registry.get(resource, namespace, name)
     uid = (body.get("metadata") or {}).get("uid")
     if uid and uid != old.obj["metadata"]["uid"]:
-        raise api_errors.conflict("", "pods/binding", name, "Precondition failed: UID in precondition does not match the UID of the pod")
+        raise conflict("", "pods/binding", name, "Precondition failed: UID in precondition does not match the UID of the pod")
     if old.obj["metadata"].get("deletionTimestamp"):
-        raise api_errors.conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+        raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if old.obj["spec"].get("nodeName"):
-        raise api_errors.conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{old.obj["spec"]["nodeName"]}"')
+        raise conflict("", "pods/binding", name, f'pod {name} is already assigned to node "{old.obj["spec"]["nodeName"]}"')
     if old.obj["spec"].get("schedulingGates"):
-        raise api_errors.conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
+        raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
     if options.dry_run:
         return success()
     now = clock.stamp(clock.now())
@@ -67,8 +68,8 @@ def _topology_labels(registry: Registry, node: str) -> dict[str, str]:
 
 def evict(registry: Registry, resource: Resource, namespace: str, name: str, body: t.Any, options: Options) -> Object:
     """Delete a pod the way drain does. PodDisruptionBudgets are stored, not enforced."""
-    how = (body or {}).get("deleteOptions") or {} if isinstance(body, dict) else {}
-    registry.delete(resource, namespace, name, how, dry_run=options.dry_run)
+    delete_options = (body or {}).get("deleteOptions") or {} if isinstance(body, dict) else {}
+    registry.delete(resource, namespace, name, delete_options, dry_run=options.dry_run)
     return success()
 
 
@@ -95,24 +96,24 @@ class LogProxy:
 
     def _container(self, pod: Stored, wanted: str) -> str:
         spec = pod.obj["spec"]
-        names = [item["name"] for item in spec["containers"]]
+        names: list[str] = [item["name"] for item in spec["containers"]]
         every = [*(item["name"] for item in spec.get("initContainers") or ()), *names]
         if wanted and wanted not in every:
-            raise api_errors.bad_request(f"container {wanted} is not valid for pod {pod.name}")
+            raise bad_request(f"container {wanted} is not valid for pod {pod.name}")
         if wanted:
             return wanted
         if len(names) > 1:
             choice = " ".join(names)
-            raise api_errors.bad_request(f"a container name must be specified for pod {pod.name}, choose one of: [{choice}]")
+            raise bad_request(f"a container name must be specified for pod {pod.name}, choose one of: [{choice}]")
         return names[0]
 
     def _address(self, pod: Stored) -> str:
         node_name = pod.obj["spec"].get("nodeName")
         if not node_name:
-            raise api_errors.bad_request(f"pod {pod.name} does not have a host assigned")
+            raise bad_request(f"pod {pod.name} does not have a host assigned")
         node = self._registry.store.collection(("", "nodes")).get("", node_name)
         if node is None:
-            raise api_errors.not_found("", "nodes", node_name)
+            raise not_found("", "nodes", node_name)
         status = node.obj.get("status") or {}
         host = next((item["address"] for item in status.get("addresses") or () if item.get("type") == "InternalIP"), node_name)
         port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 10250
@@ -124,7 +125,7 @@ class LogProxy:
         container = self._container(pod, query.get("container", ""))
         address = self._address(pod)
         _check_log_query(query)
-        asked = {key: _flag(query[key]) for key in _LOG_QUERY if key in query}
+        asked = {key: "true" if is_true(query[key]) else query[key] for key in _LOG_QUERY if key in query}
         path = f"/containerLogs/{pod.namespace}/{pod.name}/{container}"
         source = await self._open(address, path, asked)
         try:
@@ -150,32 +151,28 @@ class LogProxy:
             self._schemes[address] = scheme
             return answer
         message = f'Get "https://{address}{path}": {problem}'
-        raise api_errors.ApiError(500, "InternalError", f"Internal error occurred: {message}")
-
-
-def _flag(value: str) -> str:
-    return "true" if value in _TRUE else value
+        raise ApiError(500, "InternalError", f"Internal error occurred: {message}")
 
 
 def _check_log_query(query: t.Mapping[str, str]) -> None:
     errors = []
     if "sinceSeconds" in query and "sinceTime" in query:
-        errors.append(api_errors.forbidden_field("sinceSeconds", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+        errors.append(forbidden_field("sinceSeconds", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
     for key, least in (("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)):
         if key not in query:
             continue
         text = query[key]
         if not text.lstrip("-").isdigit():
-            raise api_errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
         if int(text) < least:
-            errors.append(api_errors.invalid_value(key, int(text), f"must be greater than or equal to {least}"))
+            errors.append(invalid_value(key, int(text), f"must be greater than or equal to {least}"))
     if errors:
-        raise api_errors.invalid("", "PodLogOptions", "", errors)
+        raise invalid("", "PodLogOptions", "", errors)
 
 
-def _agent_error(code: int, text: str) -> api_errors.ApiError:
+def _agent_error(code: int, text: str) -> ApiError:
     reasons = {400: "BadRequest", 404: "NotFound", 500: "InternalError"}
-    return api_errors.ApiError(code, reasons.get(code, "InternalError"), text or f"the node agent answered {code}")
+    return ApiError(code, reasons.get(code, "InternalError"), text or f"the node agent answered {code}")
 
 
 async def _relay(request: web.BaseRequest, source: aiohttp.ClientResponse) -> web.StreamResponse:

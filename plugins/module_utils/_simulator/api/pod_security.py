@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import typing as t
 
-Object = dict[str, t.Any]
+from .objects import Object
 
-PREFIX = "pod-security.kubernetes.io/"
-LEVELS = ("privileged", "baseline", "restricted")
+_PREFIX = "pod-security.kubernetes.io/"
 _BASELINE_CAPABILITIES = frozenset(
     "AUDIT_WRITE CHOWN DAC_OVERRIDE FOWNER FSETID KILL MKNOD NET_BIND_SERVICE SETFCAP SETGID SETPCAP SETUID SYS_CHROOT".split()  # noqa: SIM905
 )
@@ -141,7 +140,7 @@ def violations(level: str, spec: Object) -> str:
 
 def problem(namespace_labels: t.Mapping[str, str], mode: str, spec: Object) -> str:
     """The message of a mode (enforce or warn) for a pod spec in a namespace with these labels; empty when there is nothing to say."""
-    level = namespace_labels.get(PREFIX + mode, "privileged")
+    level = namespace_labels.get(_PREFIX + mode, "privileged")
     found = violations(level, spec)
-    version = namespace_labels.get(f"{PREFIX}{mode}-version", "latest")
+    version = namespace_labels.get(f"{_PREFIX}{mode}-version", "latest")
     return f'violate{"s" if mode == "enforce" else ""} PodSecurity "{level}:{version}": {found}' if found else ""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import base64
 import typing as t
 
-Object = dict[str, t.Any]
+from .objects import Object
+
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
 _MAGIC = b"k8s\x00"
 

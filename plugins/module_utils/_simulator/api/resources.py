@@ -7,6 +7,29 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .errors import FieldError
+from .objects import Object
+from .schema import TypeNode
+
+
+class CustomKind(t.Protocol):
+    """One version of a custom kind, as its CustomResourceDefinition describes it.
+
+    columns:    what tables show of it, as additionalPrinterColumns.
+    selectable: the fields that field selectors may name.
+    """
+
+    schema: Object
+    columns: list[Object]
+    selectable: tuple[str, ...]
+    node: TypeNode
+
+    def clean(self, obj: Object) -> list[tuple[t.Any, ...]]:
+        """Prune, then default, in place. Returns the pruned paths."""
+
+    def check(self, obj: Object, old: Object | None) -> list[FieldError]:
+        """Every violation of the schema and of its rules."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Resource:
@@ -14,7 +37,7 @@ class Resource:
 
     generation: metadata.generation is kept and counts changes of everything but metadata and status.
     keeps_status: a create keeps the status of its body (Node); otherwise the status subresource is the only way to write it.
-    custom: the compiled version of a CustomResourceDefinition, None for built-in kinds.
+    custom: None for built-in kinds.
     prefix: the first bytes of every serialized object: kind and apiVersion.
     """
 
@@ -32,7 +55,7 @@ class Resource:
     create_only: bool = False
     storage_group: str | None = None
     list_kind: str = ""
-    custom: t.Any = None
+    custom: CustomKind | None = None
     prefix: bytes = dataclasses.field(init=False, default=b"")
 
     def __post_init__(self) -> None:
@@ -57,11 +80,6 @@ class Resource:
     def has_status(self) -> bool:
         """Whether status is a subresource."""
         return "status" in self.subresources
-
-    @property
-    def qualified(self) -> str:
-        """plural.group, as messages name a resource."""
-        return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def verbs(self) -> tuple[str, ...]:
@@ -209,14 +227,6 @@ class ResourceTable:
     def find(self, group: str, version: str, plural: str) -> Resource | None:
         """The kind at a path, or None."""
         return self.by_path.get((group, version, plural))
-
-    def of_kind(self, api_version: str, kind: str) -> Resource | None:
-        """The kind an apiVersion and kind name, or None."""
-        group, _slash, version = api_version.rpartition("/")
-        for resource in self.by_path.values():
-            if resource.kind == kind and resource.group == group and resource.version == version:
-                return resource
-        return None
 
     def of_version(self, group: str, version: str) -> list[Resource]:
         """The kinds of one group version, in the order added."""

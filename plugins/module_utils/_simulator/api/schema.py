@@ -11,8 +11,8 @@ import typing as t
 
 from ..._common.errors import InputError
 from ..deps import jsonschema_rs, orjson
+from .objects import Object
 
-Object = dict[str, t.Any]
 _BASE = "https://kubernetes.io/api/_definitions.json"
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"

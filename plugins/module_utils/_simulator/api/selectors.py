@@ -9,8 +9,8 @@ import re
 import typing as t
 
 from .errors import bad_request
+from .objects import Object
 
-Object = dict[str, t.Any]
 Test = t.Callable[[Object], bool]
 
 _KEY = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?(?:/[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?"

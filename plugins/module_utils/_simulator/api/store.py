@@ -11,9 +11,8 @@ import asyncio
 import typing as t
 
 from ..deps import orjson
-from . import errors as api_errors
-
-Object = dict[str, t.Any]
+from .errors import expired
+from .objects import Object
 
 # A server that has just started knows no history: versions below this one are expired.
 FIRST_VERSION = 1000
@@ -109,7 +108,7 @@ class Collection:
     def sequence_after(self, version: int) -> int:
         """The sequence number of the first change newer than a resourceVersion. Raises 410 Expired when it is gone."""
         if version < self.expired_version:
-            raise api_errors.expired(f"too old resource version: {version} ({self.expired_version + 1})")
+            raise expired(f"too old resource version: {version} ({self.expired_version + 1})")
         low, high = 0, len(self.changes)
         while low < high:
             middle = (low + high) // 2
@@ -122,7 +121,7 @@ class Collection:
     def since(self, sequence: int) -> list[Change]:
         """Changes from a sequence number on. Raises 410 Expired when the watcher was too slow."""
         if sequence < self.first:
-            raise api_errors.expired()
+            raise expired()
         return self.changes[sequence - self.first :]
 
 

@@ -9,11 +9,12 @@ import functools
 import typing as t
 
 from ..deps import jsonschema_rs
+from . import clock
 from .errors import FieldError, duplicate, invalid_value, required, unsupported
+from .objects import Object
 from .resources import Resource
 from .schema import OBJECT_META, BuiltInTypes, TypeNode, path_text
 
-Object = dict[str, t.Any]
 Path = tuple[t.Any, ...]
 
 # What of a structural schema is plain JSON schema (draft 4, as OpenAPI 3.0 is).
@@ -129,15 +130,15 @@ def _holds(rule: str, value: t.Any, old: t.Any) -> bool:
     """Whether a rule holds. A rule that cannot be evaluated here holds: the simulator must not refuse what a real server accepts."""
     text = rule.strip()
     if text in ("self == oldSelf", "oldSelf == self"):
-        return value == old
+        return bool(value == old)
     program = _program(text)
     if program is None:
         return True
-    import celpy
+    from celpy.adapter import json_to_cel
 
-    activation = {"self": celpy.json_to_cel(value)}
+    activation = {"self": json_to_cel(value)}
     if "oldSelf" in text:
-        activation["oldSelf"] = celpy.json_to_cel(old)
+        activation["oldSelf"] = json_to_cel(old)
     try:
         return bool(program.evaluate(activation))
     except Exception:  # as above
@@ -302,3 +303,19 @@ def check_definition(definition: Object) -> list[FieldError]:
         if not ((version.get("schema") or {}).get("openAPIV3Schema")):
             errors.append(required(f"spec.versions[{index}].schema.openAPIV3Schema", "schemas are required"))
     return errors
+
+
+def established_status(spec: Object) -> Object:
+    """The status of a definition whose kinds are served."""
+    return {
+        "conditions": [
+            _true_condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            _true_condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+        "acceptedNames": spec["names"],
+        "storedVersions": [version["name"] for version in spec["versions"] if version.get("storage")],
+    }
+
+
+def _true_condition(kind: str, reason: str, message: str) -> Object:
+    return {"type": kind, "status": "True", "lastTransitionTime": clock.stamp(clock.now()), "reason": reason, "message": message}

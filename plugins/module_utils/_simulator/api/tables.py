@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from . import clock
+from .objects import Object
 from .resources import Resource
 from .store import Stored
 
-Object = dict[str, t.Any]
 Row = list[t.Any]
 
 
@@ -55,7 +56,8 @@ def _conditions(obj: Object) -> dict[str, Object]:
 def _address(obj: Object, kind: str) -> str:
     for item in (obj.get("status") or {}).get("addresses") or ():
         if item.get("type") == kind:
-            return item.get("address", "<none>")
+            address: str = item.get("address", "<none>")
+            return address
     return "<none>"
 
 
@@ -268,8 +270,6 @@ _TABLES: dict[tuple[str, str], tuple[list[Object], t.Callable[[Object], Row]]] =
 
 def _look(value: t.Any, path: str) -> t.Any:
     """A small JSONPath: .a.b, .a[0] and .a[?(@.type=="X")].status, as printer columns use."""
-    import re
-
     token = re.compile(r"""\.([A-Za-z0-9_$-]+|\['[^']+'\])|\[(-?\d+)\]|\[\?\(@\.(\w+)\s*==\s*["']([^"']*)["']\)\]""")
     at = 0
     while at < len(path) and value is not None:
@@ -306,7 +306,7 @@ def _layout(resource: Resource) -> tuple[list[Object], t.Callable[[Object], Row]
     return _TABLES.get(("" if resource.kind == "Event" else resource.group, resource.kind)) or ([_NAME, _AGE], _simple())
 
 
-def partial(resource: Resource, stored: Stored) -> Object:
+def partial(stored: Stored) -> Object:
     """An object reduced to its metadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": stored.obj["metadata"]}
 
@@ -322,6 +322,6 @@ def table(
         if include == "Object":
             row["object"] = shown(resource, stored)
         elif include != "None":
-            row["object"] = partial(resource, stored)
+            row["object"] = partial(stored)
         rows.append(row)
     return {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns, "rows": rows}

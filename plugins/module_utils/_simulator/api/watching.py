@@ -11,21 +11,15 @@ import time
 import typing as t
 
 from ..deps import orjson, web
-from . import errors as api_errors
-from . import selectors, tables
+from . import event_views, selectors, tables
+from .errors import ApiError, bad_request, expired, forbidden_field, invalid
+from .objects import Object
 from .registry import Registry
+from .request_data import is_true
 from .resources import Resource
 from .store import Change, Stored
 
-Object = dict[str, t.Any]
-
 _BOOKMARK_SECONDS = 60
-_TRUE = ("true", "True", "1")
-
-
-def is_true(text: str | None) -> bool:
-    """A boolean of a query: clients write true, True and 1."""
-    return text in _TRUE
 
 
 class View(t.NamedTuple):
@@ -59,7 +53,7 @@ def _accepts_json(accept: str) -> bool:
 
 def _not_acceptable() -> t.NoReturn:
     message = "only the following media types are accepted: application/json"
-    raise api_errors.ApiError(406, "NotAcceptable", message)
+    raise ApiError(406, "NotAcceptable", message)
 
 
 class Selection:
@@ -93,8 +87,6 @@ class Selection:
     def _fields_of(self, stored: Stored) -> Object:
         if not self._viewed:
             return stored.obj
-        from . import event_views
-
         return event_views.from_core(stored.obj)
 
     def current(self, registry: Registry, resource: Resource) -> list[Stored]:
@@ -115,7 +107,7 @@ def _decode_token(token: str) -> tuple[int, tuple[str, str]]:
     try:
         version, namespace, name = orjson.loads(base64.urlsafe_b64decode(token.encode()))
     except ValueError as error:
-        raise api_errors.bad_request("continue key is not valid") from error
+        raise bad_request("continue key is not valid") from error
     return int(version), (str(namespace), str(name))
 
 
@@ -129,7 +121,7 @@ def _page(registry: Registry, resource: Resource, selection: Selection, query: t
     if query.get("continue"):
         version, after = _decode_token(query["continue"])
         if version < registry.store.collection(resource.storage).expired_version:
-            raise api_errors.expired("The provided continue parameter is too old to display a consistent list result.")
+            raise expired("The provided continue parameter is too old to display a consistent list result.")
         items = [item for item in items if (item.namespace, item.name) > after]
     metadata: Object = {"resourceVersion": str(version)}
     limit = _number(query, "limit")
@@ -145,7 +137,7 @@ def _page(registry: Registry, resource: Resource, selection: Selection, query: t
 def _number(query: t.Mapping[str, str], key: str) -> int:
     text = query.get(key) or "0"
     if not text.isdigit():
-        raise api_errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
@@ -154,7 +146,7 @@ def _check_version(registry: Registry, query: t.Mapping[str, str]) -> None:
     if version > registry.store.version:
         message = f"Too large resource version: {version}, current: {registry.store.version}"
         causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-        raise api_errors.ApiError(504, "Timeout", message, {"causes": causes, "retryAfterSeconds": 1})
+        raise ApiError(504, "Timeout", message, {"causes": causes, "retryAfterSeconds": 1})
 
 
 def list_body(registry: Registry, resource: Resource, selection: Selection, query: t.Mapping[str, str], view: View) -> bytes:
@@ -164,7 +156,7 @@ def list_body(registry: Registry, resource: Resource, selection: Selection, quer
     if view.form == "Table":
         return orjson.dumps(tables.table(resource, items, metadata, view.include, registry.shown))
     if view.form:
-        partial = [tables.partial(resource, item) for item in items]
+        partial = [tables.partial(item) for item in items]
         return orjson.dumps({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "items": partial})
     head = f'{{"kind":"{resource.list_kind}","apiVersion":"{resource.api_version}","metadata":'.encode() + orjson.dumps(metadata)
     # Items of built-in lists carry no kind and apiVersion, those of custom lists do.
@@ -180,7 +172,7 @@ def one_body(registry: Registry, resource: Resource, stored: Stored, view: View)
         metadata = {"resourceVersion": str(stored.version)}
         return orjson.dumps(tables.table(resource, [stored], metadata, view.include, registry.shown))
     if view.form:
-        return orjson.dumps(tables.partial(resource, stored))
+        return orjson.dumps(tables.partial(stored))
     return registry.body(resource, stored)
 
 
@@ -204,14 +196,14 @@ class Watch:
         self._deadline = time.monotonic() + seconds
         if self._initial_events and query.get("resourceVersionMatch") != "NotOlderThan":
             why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            raise api_errors.invalid("meta.k8s.io", "ListOptions", "", [api_errors.forbidden_field("resourceVersionMatch", why)])
+            raise invalid("meta.k8s.io", "ListOptions", "", [forbidden_field("resourceVersionMatch", why)])
         # An expired version is reported as an ERROR event in a stream that starts well, as a genuine server does.
-        self._error: api_errors.ApiError | None = None
+        self._error: ApiError | None = None
         self._sequence = self._collection.next
         if not self._from_state:
             try:
                 self._sequence = self._collection.sequence_after(version)
-            except api_errors.ApiError as error:
+            except ApiError as error:
                 self._error = error
 
     async def serve(self, request: web.BaseRequest, stopping: asyncio.Event) -> web.StreamResponse:
@@ -251,7 +243,7 @@ class Watch:
             waker.clear()
             try:
                 changes = self._collection.since(self._sequence)
-            except api_errors.ApiError as error:
+            except ApiError as error:
                 await response.write(self._line("ERROR", orjson.dumps(error.body())))
                 return
             self._sequence += len(changes)

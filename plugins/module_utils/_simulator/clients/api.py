@@ -223,7 +223,7 @@ class Api:
                 async with self._session.request(method, self.server + path, data=data, headers=headers, params=params) as response:
                     payload = await response.read()
                     if response.status < 400:
-                        return _loads(payload)
+                        return t.cast(Object, _loads(payload))
                     error = _error(response.status, payload)
                     if response.status not in _RETRY_STATUS or last:
                         raise error
@@ -286,7 +286,8 @@ def _pem(section: Object, key: str, folder: pathlib.Path) -> str:
     if section.get(f"{key}-data"):
         return base64.b64decode(section[f"{key}-data"]).decode("ascii")
     if section.get(key):
-        return (folder / section[key]).read_text(encoding="ascii")
+        path: pathlib.Path = folder / section[key]
+        return path.read_text(encoding="ascii")
     return ""
 
 

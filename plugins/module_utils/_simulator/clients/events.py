@@ -12,7 +12,7 @@ import uuid
 
 from ..._common.errors import ClusterError
 from .api import Api, ApiError, Object, now_rfc3339, resource_path
-from .informer import cancel
+from .tasks import cancel
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,11 @@ import collections
 import logging
 import random
 import typing as t
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable
 
 from ..._common.errors import ClusterError
 from .api import Api, ApiError, Object
+from .tasks import cancel
 
 log = logging.getLogger(__name__)
 
@@ -199,21 +200,3 @@ class WorkQueue:
                 if key in self._again:
                     self._again.discard(key)
                     self.add(key)
-
-
-async def cancel(*tasks: asyncio.Task[t.Any]) -> None:
-    """Cancels tasks and waits until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def gather_bounded(calls: Iterable[Coroutine[t.Any, t.Any, t.Any]], limit: int = 32) -> list[t.Any]:
-    """Results (or exceptions) of many calls, at most `limit` at once, in their order."""
-    gate = asyncio.Semaphore(limit)
-
-    async def one(call: Coroutine[t.Any, t.Any, t.Any]) -> t.Any:
-        async with gate:
-            return await call
-
-    return await asyncio.gather(*(one(call) for call in calls), return_exceptions=True)

@@ -18,7 +18,8 @@ from ..._common.errors import ClusterError
 from . import job_rules as rules
 from .api import Api, ApiError, Object, now_rfc3339, parse_time, resource_path
 from .events import EventRecorder
-from .informer import Informer, WorkQueue, gather_bounded, key_of
+from .informer import Informer, WorkQueue, key_of
+from .tasks import gather_bounded
 
 log = logging.getLogger(__name__)
 
@@ -405,10 +406,8 @@ def _add_index_variable(spec: Object) -> None:
 
 
 def _owner_of(pod: Object) -> Object | None:
-    for owner in pod["metadata"].get("ownerReferences") or []:
-        if owner.get("controller") and owner["kind"] == "Job":
-            return owner
-    return None
+    owners: list[Object] = pod["metadata"].get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("controller") and owner["kind"] == "Job"), None)
 
 
 def _finish_time(pod: Object) -> datetime.datetime:

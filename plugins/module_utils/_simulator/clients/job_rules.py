@@ -18,7 +18,6 @@ from .api import Object, parse_time
 FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
-INDEX_IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
 _UNLIMITED = 2**31 - 1
 
 
@@ -37,10 +36,8 @@ class Ending:
 
 def condition(job: Object, kind: str) -> Object | None:
     """The Job's condition of that type if it is True."""
-    for row in (job.get("status") or {}).get("conditions") or []:
-        if row["type"] == kind and row["status"] == "True":
-            return row
-    return None
+    rows: list[Object] = (job.get("status") or {}).get("conditions") or []
+    return next((row for row in rows if row["type"] == kind and row["status"] == "True"), None)
 
 
 def finished(job: Object) -> Object | None:
@@ -49,7 +46,7 @@ def finished(job: Object) -> Object | None:
 
 
 def is_indexed(job: Object) -> bool:
-    return job["spec"].get("completionMode") == "Indexed"
+    return bool(job["spec"].get("completionMode") == "Indexed")
 
 
 def index_of(pod: Object) -> int:
@@ -61,7 +58,7 @@ def index_of(pod: Object) -> int:
 
 
 def phase(pod: Object) -> str:
-    return (pod.get("status") or {}).get("phase", "Pending")
+    return str((pod.get("status") or {}).get("phase", "Pending"))
 
 
 def is_terminal(pod: Object) -> bool:
@@ -265,7 +262,7 @@ def deadline_left(job: Object, now: datetime.datetime) -> float | None:
     limit, started = job["spec"].get("activeDeadlineSeconds"), (job.get("status") or {}).get("startTime")
     if limit is None or not started or job["spec"].get("suspend"):
         return None
-    return limit - (now - parse_time(started)).total_seconds()
+    return float(limit) - (now - parse_time(started)).total_seconds()
 
 
 def _indexed_ending(job: Object, pods: Sequence[Object]) -> Ending | None:

@@ -61,7 +61,7 @@ class ContainerLog:
         self._wake()
 
     def current(self) -> tuple[list[Line], int]:
-        """A copy of the current file's lines and the position after them, for L(since)."""
+        """A copy of the current file's lines and the position after them, for `since`."""
         return self._file[:], self._first + len(self._file)
 
     def since(self, position: int) -> tuple[list[Line], int]:

@@ -12,9 +12,10 @@ import typing as t
 from ..._common.errors import ClusterError
 from .api import Api, ApiError, Object, now_rfc3339, resource_path
 from .events import EventRecorder
-from .informer import Informer, WorkQueue, cancel, gather_bounded, key_of
+from .informer import Informer, WorkQueue, key_of
 from .job_rules import is_terminal
 from .matching import tolerates
+from .tasks import cancel, gather_bounded
 
 log = logging.getLogger(__name__)
 
@@ -258,7 +259,7 @@ def _ready(node: Object | None) -> str:
     """Status of the Ready condition; "" without one: no kubelet has ever spoken for the node."""
     for row in ((node or {}).get("status") or {}).get("conditions") or []:
         if row["type"] == "Ready":
-            return row["status"]
+            return str(row["status"])
     return ""
 
 

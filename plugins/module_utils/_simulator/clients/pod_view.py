@@ -194,7 +194,7 @@ def field_value(path: str, pod: Object, facts: t.Mapping[str, str]) -> str:
     match = re.fullmatch(r"metadata\.(labels|annotations)(?:\['(.+)'\])?", path)
     if match is None:
         return facts.get(path, "")
-    rows = pod["metadata"].get(match[1]) or {}
+    rows: dict[str, str] = pod["metadata"].get(match[1]) or {}
     if match[2]:
         return rows.get(match[2], "")
     return "\n".join(f'{key}="{value}"' for key, value in sorted(rows.items()))

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from ..._common.errors import InputError, unknown_value
 from ..._common.plain import to_plain
-from .faults import KINDS, Fault
+from .fault_kinds import KINDS
+from .faults import Fault
 from .gpus import PRODUCTS, GpuProduct, product
 from .platforms import FABRICS, PLATFORMS, Platform
 
@@ -129,7 +130,7 @@ class _Reader:
     def whole(self, value: t.Any, path: str, low: int, high: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             self.fail(path, f"a whole number from {low} to {high}", value)
-        return value
+        return int(value)
 
     def choice(self, value: t.Any, path: str, allowed: t.Iterable[str], what: str) -> str:
         if value not in tuple(allowed):

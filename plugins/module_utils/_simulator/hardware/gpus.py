@@ -9,7 +9,6 @@ product is one row of `_ROWS`.
 from __future__ import annotations
 
 import dataclasses
-import typing as t
 
 from ..._common.errors import unknown_value
 
@@ -23,15 +22,15 @@ class GpuProduct:
     compute:       compute capability, (major, minor)
     memory_mib:    value of the label nvidia.com/gpu.memory
     gpus_per_node: GPUs of one node
-    ring:          all-reduce inside one node without NVLink SHARP
-    nvls:          the same with NVLink SHARP (NVLS), None where the hardware has none
+    ring_gb_s:     all-reduce inside one node without NVLink SHARP
+    nvls_gb_s:     the same with NVLink SHARP (NVLS), None where the hardware has none
     nics:          RDMA devices (rails) of one node
-    nic:           line rate of one rail
+    nic_gb_s:      line rate of one rail
     efa_nics:      EFA devices of the AWS instance with this GPU
-    clique_nodes:  nodes of one NVLink domain when NVLink spans nodes (NVL72: 18), else 0
-    mnnvl:         all-reduce over NVLink between nodes of one domain
-    hbm:           memory bandwidth
+    hbm_gb_s:      memory bandwidth
     tflops:        dense BF16 TFLOP/s that training sustains
+    clique_nodes:  nodes of one NVLink domain when NVLink spans nodes (NVL72: 18), else 0
+    mnnvl_gb_s:    all-reduce over NVLink between nodes of one domain
     nvlink:        False for PCIe cards: peers talk over PCIe or shared memory
     """
 
@@ -40,15 +39,15 @@ class GpuProduct:
     compute: tuple[int, int]
     memory_mib: int
     gpus_per_node: int
-    ring: float
-    nvls: float | None
+    ring_gb_s: float
+    nvls_gb_s: float | None
     nics: int
-    nic: float
+    nic_gb_s: float
     efa_nics: int
-    hbm: float
+    hbm_gb_s: float
     tflops: float
     clique_nodes: int = 0
-    mnnvl: float = 0.0
+    mnnvl_gb_s: float = 0.0
     nvlink: bool = True
 
     @property
@@ -67,43 +66,47 @@ _DEVICE_NAMES = {
 }
 
 
-def _row(product: str, family: str, compute: tuple[int, int], memory_mib: int, gpus: int, **figures: t.Any) -> GpuProduct:
-    return GpuProduct(product, family, compute, memory_mib, gpus, **figures)
-
-
 _ROWS = (
-    _row("NVIDIA-H100-80GB-HBM3", "hopper", (9, 0), 81559, 8, ring=366, nvls=481, nics=8, nic=50, efa_nics=32, hbm=3350, tflops=410),
-    _row("NVIDIA-H100-NVL", "hopper", (9, 0), 95830, 8, ring=240, nvls=None, nics=4, nic=50, efa_nics=4, hbm=3900, tflops=330),
-    _row("NVIDIA-H200", "hopper", (9, 0), 143771, 8, ring=368, nvls=483, nics=8, nic=50, efa_nics=16, hbm=4800, tflops=420),
-    _row("NVIDIA-H800", "hopper", (9, 0), 81559, 8, ring=165, nvls=215, nics=8, nic=50, efa_nics=8, hbm=3350, tflops=400),
-    _row("NVIDIA-H20", "hopper", (9, 0), 97871, 8, ring=366, nvls=474, nics=8, nic=50, efa_nics=8, hbm=4000, tflops=110),
-    _row("NVIDIA-H20-3e", "hopper", (9, 0), 143771, 8, ring=366, nvls=476, nics=8, nic=50, efa_nics=8, hbm=4800, tflops=110),
-    _row("NVIDIA-A100-SXM4-80GB", "ampere", (8, 0), 81920, 8, ring=231, nvls=None, nics=8, nic=25, efa_nics=4, hbm=2039, tflops=180),
-    _row("NVIDIA-A100-SXM4-40GB", "ampere", (8, 0), 40960, 8, ring=229, nvls=None, nics=8, nic=25, efa_nics=4, hbm=1555, tflops=180),
-    _row("NVIDIA-A800-SXM4-80GB", "ampere", (8, 0), 81920, 8, ring=154, nvls=None, nics=8, nic=25, efa_nics=4, hbm=2039, tflops=180),
-    _row("NVIDIA-B200", "blackwell", (10, 0), 183359, 8, ring=660, nvls=838, nics=8, nic=50, efa_nics=8, hbm=8000, tflops=900),
-    _row("NVIDIA-B300-SXM6-AC", "blackwell", (10, 3), 275040, 8, ring=695, nvls=845, nics=8, nic=100, efa_nics=16, hbm=8000, tflops=950),
-    _row(
-        "NVIDIA-GB200", "blackwell", (10, 0), 189471, 4, ring=640, nvls=820, nics=4, nic=50, efa_nics=4, hbm=8000, tflops=950,
-        clique_nodes=18, mnnvl=842,
-    ),
-    _row(
-        "NVIDIA-GB300", "blackwell", (10, 3), 284208, 4, ring=650, nvls=826, nics=4, nic=100, efa_nics=8, hbm=8000, tflops=1000,
-        clique_nodes=18, mnnvl=845,
-    ),
-    _row("NVIDIA-GH200-480GB", "hopper", (9, 0), 97871, 1, ring=0, nvls=None, nics=1, nic=50, efa_nics=1, hbm=4000, tflops=410),
-    _row("Tesla-V100-SXM2-32GB", "volta", (7, 0), 32768, 8, ring=128, nvls=None, nics=4, nic=12.5, efa_nics=1, hbm=900, tflops=60),
-    _row(
-        "NVIDIA-L40S", "ada-lovelace", (8, 9), 46068, 8, ring=22, nvls=None, nics=4, nic=25, efa_nics=1, hbm=864, tflops=150,
-        nvlink=False,
-    ),
-    _row("NVIDIA-L40", "ada-lovelace", (8, 9), 46068, 8, ring=21, nvls=None, nics=4, nic=25, efa_nics=1, hbm=864, tflops=90, nvlink=False),
-    _row("NVIDIA-L20", "ada-lovelace", (8, 9), 46068, 8, ring=21, nvls=None, nics=4, nic=25, efa_nics=1, hbm=864, tflops=60, nvlink=False),
-    _row("NVIDIA-L4", "ada-lovelace", (8, 9), 23034, 8, ring=11, nvls=None, nics=1, nic=12.5, efa_nics=1, hbm=300, tflops=50, nvlink=False),
-    _row(
-        "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "blackwell", (12, 0), 97887, 8, ring=42, nvls=None, nics=4, nic=50, efa_nics=4,
-        hbm=1597, tflops=250, nvlink=False,
-    ),
+    GpuProduct("NVIDIA-H100-80GB-HBM3", "hopper", (9, 0), 81559, 8, ring_gb_s=366, nvls_gb_s=481,
+               nics=8, nic_gb_s=50, efa_nics=32, hbm_gb_s=3350, tflops=410),
+    GpuProduct("NVIDIA-H100-NVL", "hopper", (9, 0), 95830, 8, ring_gb_s=240, nvls_gb_s=None,
+               nics=4, nic_gb_s=50, efa_nics=4, hbm_gb_s=3900, tflops=330),
+    GpuProduct("NVIDIA-H200", "hopper", (9, 0), 143771, 8, ring_gb_s=368, nvls_gb_s=483,
+               nics=8, nic_gb_s=50, efa_nics=16, hbm_gb_s=4800, tflops=420),
+    GpuProduct("NVIDIA-H800", "hopper", (9, 0), 81559, 8, ring_gb_s=165, nvls_gb_s=215,
+               nics=8, nic_gb_s=50, efa_nics=8, hbm_gb_s=3350, tflops=400),
+    GpuProduct("NVIDIA-H20", "hopper", (9, 0), 97871, 8, ring_gb_s=366, nvls_gb_s=474,
+               nics=8, nic_gb_s=50, efa_nics=8, hbm_gb_s=4000, tflops=110),
+    GpuProduct("NVIDIA-H20-3e", "hopper", (9, 0), 143771, 8, ring_gb_s=366, nvls_gb_s=476,
+               nics=8, nic_gb_s=50, efa_nics=8, hbm_gb_s=4800, tflops=110),
+    GpuProduct("NVIDIA-A100-SXM4-80GB", "ampere", (8, 0), 81920, 8, ring_gb_s=231, nvls_gb_s=None,
+               nics=8, nic_gb_s=25, efa_nics=4, hbm_gb_s=2039, tflops=180),
+    GpuProduct("NVIDIA-A100-SXM4-40GB", "ampere", (8, 0), 40960, 8, ring_gb_s=229, nvls_gb_s=None,
+               nics=8, nic_gb_s=25, efa_nics=4, hbm_gb_s=1555, tflops=180),
+    GpuProduct("NVIDIA-A800-SXM4-80GB", "ampere", (8, 0), 81920, 8, ring_gb_s=154, nvls_gb_s=None,
+               nics=8, nic_gb_s=25, efa_nics=4, hbm_gb_s=2039, tflops=180),
+    GpuProduct("NVIDIA-B200", "blackwell", (10, 0), 183359, 8, ring_gb_s=660, nvls_gb_s=838,
+               nics=8, nic_gb_s=50, efa_nics=8, hbm_gb_s=8000, tflops=900),
+    GpuProduct("NVIDIA-B300-SXM6-AC", "blackwell", (10, 3), 275040, 8, ring_gb_s=695, nvls_gb_s=845,
+               nics=8, nic_gb_s=100, efa_nics=16, hbm_gb_s=8000, tflops=950),
+    GpuProduct("NVIDIA-GB200", "blackwell", (10, 0), 189471, 4, ring_gb_s=640, nvls_gb_s=820,
+               nics=4, nic_gb_s=50, efa_nics=4, hbm_gb_s=8000, tflops=950, clique_nodes=18, mnnvl_gb_s=842),
+    GpuProduct("NVIDIA-GB300", "blackwell", (10, 3), 284208, 4, ring_gb_s=650, nvls_gb_s=826,
+               nics=4, nic_gb_s=100, efa_nics=8, hbm_gb_s=8000, tflops=1000, clique_nodes=18, mnnvl_gb_s=845),
+    GpuProduct("NVIDIA-GH200-480GB", "hopper", (9, 0), 97871, 1, ring_gb_s=0, nvls_gb_s=None,
+               nics=1, nic_gb_s=50, efa_nics=1, hbm_gb_s=4000, tflops=410),
+    GpuProduct("Tesla-V100-SXM2-32GB", "volta", (7, 0), 32768, 8, ring_gb_s=128, nvls_gb_s=None,
+               nics=4, nic_gb_s=12.5, efa_nics=1, hbm_gb_s=900, tflops=60),
+    GpuProduct("NVIDIA-L40S", "ada-lovelace", (8, 9), 46068, 8, ring_gb_s=22, nvls_gb_s=None,
+               nics=4, nic_gb_s=25, efa_nics=1, hbm_gb_s=864, tflops=150, nvlink=False),
+    GpuProduct("NVIDIA-L40", "ada-lovelace", (8, 9), 46068, 8, ring_gb_s=21, nvls_gb_s=None,
+               nics=4, nic_gb_s=25, efa_nics=1, hbm_gb_s=864, tflops=90, nvlink=False),
+    GpuProduct("NVIDIA-L20", "ada-lovelace", (8, 9), 46068, 8, ring_gb_s=21, nvls_gb_s=None,
+               nics=4, nic_gb_s=25, efa_nics=1, hbm_gb_s=864, tflops=60, nvlink=False),
+    GpuProduct("NVIDIA-L4", "ada-lovelace", (8, 9), 23034, 8, ring_gb_s=11, nvls_gb_s=None,
+               nics=1, nic_gb_s=12.5, efa_nics=1, hbm_gb_s=300, tflops=50, nvlink=False),
+    GpuProduct("NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition", "blackwell", (12, 0), 97887, 8, ring_gb_s=42, nvls_gb_s=None,
+               nics=4, nic_gb_s=50, efa_nics=4, hbm_gb_s=1597, tflops=250, nvlink=False),
 )  # fmt: skip
 
 PRODUCTS: dict[str, GpuProduct] = {row.product: row for row in _ROWS}

@@ -75,21 +75,21 @@ class Path:
 class Speed:
     """The result of the model for one run.
 
-    peak:    GB/s of bus bandwidth at 8 GiB, noise and faults included.
-    latency: µs of an empty operation.
-    ramp:    bytes; how late the plateau is reached.
+    peak_gb_s:  bus bandwidth at 8 GiB, noise and faults included.
+    latency_us: of an empty operation.
+    ramp_bytes: how late the plateau is reached.
     """
 
-    peak: float
-    latency: float
-    ramp: float
+    peak_gb_s: float
+    latency_us: float
+    ramp_bytes: float
 
     def time_us(self, size_bytes: float, factor: float) -> float:
         """µs of one operation on so many bytes; factor is bus bandwidth over algorithm bandwidth."""
         if size_bytes <= 0:
-            return self.latency
-        slope = (1 + math.sqrt(self.ramp / size_bytes)) / (1 + math.sqrt(self.ramp / (8 * _GIB)))
-        return self.latency + size_bytes * factor / (self.peak * 1e3) * slope
+            return self.latency_us
+        slope = (1 + math.sqrt(self.ramp_bytes / size_bytes)) / (1 + math.sqrt(self.ramp_bytes / (8 * _GIB)))
+        return self.latency_us + size_bytes * factor / (self.peak_gb_s * 1e3) * slope
 
 
 # Bus bandwidth of other collectives relative to all_reduce over a ring, inside a node.
@@ -153,7 +153,7 @@ class Hardware:
         left = min((fault.limit(exercise) for fault in self.definition.faults), default=1.0)
         spread = min(1 - abs(self.chance("spread", name).gauss(0, _NODE_SPREAD)) for name in names)
         noise = math.exp(self.chance("noise", run).gauss(0, self.definition.noise))
-        return dataclasses.replace(healthy, peak=max(healthy.peak * left * spread * noise, 1e-3))
+        return dataclasses.replace(healthy, peak_gb_s=max(healthy.peak_gb_s * left * spread * noise, 1e-3))
 
     def jitter(self, run: str) -> random.Random:
         """The stream for differences between the rows of one run."""
@@ -161,7 +161,7 @@ class Hardware:
 
     def _healthy(self, collective: str, names: Sequence[str], ranks: int, path: Path, tcp: random.Random) -> Speed:
         nodes = [self.nodes[name] for name in names]
-        gpu = min((node.gpu for node in nodes), key=lambda item: (item.nvls or item.ring, item.nic * item.nics))
+        gpu = min((node.gpu for node in nodes), key=lambda item: (item.nvls_gb_s or item.ring_gb_s, item.nic_gb_s * item.nics))
         exercise = self.exercise("", names, path)
         inside = self._inside(collective, gpu, path)
         if exercise.over_nic and path.network == "socket":
@@ -171,27 +171,27 @@ class Hardware:
                 return Speed(min(inside, self._rails(gpu, ranks) * 0.9), 25, 4 << 20)
             return Speed(inside, 12 if gpu.nvlink else 30, 0.7e6)
         if not exercise.over_nic:
-            return Speed(min(gpu.mnnvl, gpu.mnnvl * _INSIDE[collective]), 14 + 2 * math.log2(len(nodes)), 6e6)
+            return Speed(min(gpu.mnnvl_gb_s, gpu.mnnvl_gb_s * _INSIDE[collective]), 14 + 2 * math.log2(len(nodes)), 6e6)
         cliques = {node.clique or node.name for node in nodes}
         if exercise.over_mnnvl and collective not in _PER_GPU:
             # NVLink carries most of the traffic; the share that crosses domains weighs more with every domain.
             share = max(0.3, 0.956 - 0.143 * math.log2(len(cliques) / 2))
-            return Speed(gpu.mnnvl * share * _INSIDE[collective], 30 + 4 * math.log2(len(nodes)), 20e6)
+            return Speed(gpu.mnnvl_gb_s * share * _INSIDE[collective], 30 + 4 * math.log2(len(nodes)), 20e6)
         return Speed(min(inside, self._between(collective, gpu, ranks, len(nodes), path)), *self._net_shape(path, len(nodes)))
 
     @staticmethod
     def _inside(collective: str, gpu: GpuProduct, path: Path) -> float:
         if not path.peer_access:
-            return min(gpu.ring or 20.0, 18.0) * _INSIDE[collective] if path.shared_memory else gpu.ring or 20.0
-        if gpu.gpus_per_node == 1 or not gpu.ring:
-            return gpu.hbm / 2
-        best = gpu.nvls if path.nvls and gpu.nvls and collective in _WITH_NVLS else gpu.ring
+            return min(gpu.ring_gb_s or 20.0, 18.0) * _INSIDE[collective] if path.shared_memory else gpu.ring_gb_s or 20.0
+        if gpu.gpus_per_node == 1 or not gpu.ring_gb_s:
+            return gpu.hbm_gb_s / 2
+        best = gpu.nvls_gb_s if path.nvls and gpu.nvls_gb_s and collective in _WITH_NVLS else gpu.ring_gb_s
         return best * _INSIDE[collective]
 
     @staticmethod
     def _rails(gpu: GpuProduct, ranks: int) -> float:
         """GB/s of all NICs that so many ranks of a node use."""
-        return gpu.nic * max(1.0, min(gpu.nics, ranks * gpu.nics / gpu.gpus_per_node))
+        return gpu.nic_gb_s * max(1.0, min(gpu.nics, ranks * gpu.nics / gpu.gpus_per_node))
 
     def _between(self, collective: str, gpu: GpuProduct, ranks: int, nodes: int, path: Path) -> float:
         fabric = {"ib": 1.0, "roce": 0.97, "efa": 0.88}.get(path.network, 1.0)
@@ -200,7 +200,7 @@ class Hardware:
             per_gpu = rails / ranks * 0.88
             return per_gpu * nodes / (nodes - 1) if collective.startswith("alltoall") else per_gpu
         # Two nodes profit from the NVLink tree beyond the line rate of their NICs; rings do not.
-        if nodes == 2 and path.nvls and gpu.nvls and collective in _WITH_NVLS and ranks > 1:
+        if nodes == 2 and path.nvls and gpu.nvls_gb_s and collective in _WITH_NVLS and ranks > 1:
             return rails * 1.16 * _INSIDE[collective]
         return rails * (0.98 - 0.012 * math.log2(nodes)) * _INSIDE[collective]
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How nodes of the known platforms look: provider id, labels, NIC resources.
 
-A platform is one L(Platform) in `PLATFORMS`. Only what can be seen through the Kubernetes API differs between them; bandwidths
+A platform is one `Platform` in `PLATFORMS`. Only what can be seen through the Kubernetes API differs between them; bandwidths
 follow from the GPU product and the fabric.
 """
 

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The seam between the node agents and what runs on the nodes.
 
-The node agents (`clients/node_agents.py`) speak the Kubernetes API; a L(WorkloadModel) decides which nodes exist, what goes
+The node agents (`clients/node_agents.py`) speak the Kubernetes API; a `WorkloadModel` decides which nodes exist, what goes
 wrong with them, and what each container prints and returns. The agents ask, in this order, for every pod bound to a node:
 
-1. `pod_admission(pod)`: may the kubelet run it? A L(Rejection) makes the pod Failed with that reason and message.
-2. `container_start(pod, container)`, before each container is started: a L(StartProblem) keeps the container in a
+1. `pod_admission(pod)`: may the kubelet run it? A `Rejection` makes the pod Failed with that reason and message.
+2. `container_start(pod, container)`, before each container is started: a `StartProblem` keeps the container in a
    waiting state; the agent asks again at each retry until the problem is gone or the pod is deleted.
-3. `run(pod, container, peers)`: a L(Outcome) with the log lines and the exit code. Init containers run one after the other,
+3. `run(pod, container, peers)`: a `Outcome` with the log lines and the exit code. Init containers run one after the other,
    then all other containers at once; every restart is a new call (`container.restart_count` tells them apart).
 
 Time. Every number of seconds here is *simulated*: the agents divide it by `time_scale` to get the real wait. A log line's
@@ -246,29 +246,3 @@ class WorkloadModel(t.Protocol):
 
     def log_policy(self, pod: PodView, container: ContainerView) -> LogPolicy:
         """How this container's log is kept."""
-
-
-class IdleModel:
-    """A model in which nothing goes wrong: every container prints one line and ends at once. A base for others and for tests."""
-
-    def __init__(self, nodes: Sequence[dict[str, t.Any]] = (), time_scale: float = 1.0) -> None:
-        self.nodes = list(nodes)
-        self.time_scale = time_scale
-
-    def node_registration(self) -> list[dict[str, t.Any]]:
-        return self.nodes
-
-    def node_changes(self) -> Iterable[NodeChange]:
-        return ()
-
-    def pod_admission(self, pod: PodView) -> Rejection | None:
-        return None
-
-    def container_start(self, pod: PodView, container: ContainerView) -> StartProblem | None:
-        return None
-
-    def run(self, pod: PodView, container: ContainerView, peers: Peers) -> Outcome:
-        return Outcome(lines=(LogLine(0.0, f"{pod.name} on {pod.node}"),))
-
-    def log_policy(self, pod: PodView, container: ContainerView) -> LogPolicy:
-        return LogPolicy()

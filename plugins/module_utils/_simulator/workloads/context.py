@@ -67,6 +67,10 @@ class Context:
         found = self.peers(host)
         return found is not None and found.uid == self.pod.uid
 
+    def find(self, host: str) -> PodView | None:
+        """The running pod that a host name means, or None."""
+        return self.pod if self.is_me(host) else self.peers(host)
+
     def nccl_settings(self) -> dict[str, str]:
         """NCCL_* and FI_* variables of the container and of exports in its script."""
         names = re.findall(r"(?:^|[\s;&])(?:export\s+|env\s+)?(NCCL_\w+)=([^\s;&|]*)", self.text, re.MULTILINE)
@@ -116,11 +120,6 @@ def sees_rdma(pod: PodView, node: Node) -> bool:
     if asked & set(node.nics):
         return True
     return any((item.get("securityContext") or {}).get("privileged") for item in spec.get("containers", ()))
-
-
-def serves_ssh(pod: PodView) -> bool:
-    """Some container of the pod runs an ssh server."""
-    return any("sshd" in shell.script_text(item) for item in pod.containers if not item.init)
 
 
 def abort_of(nodes: t.Iterable[Node]) -> Abort | None:

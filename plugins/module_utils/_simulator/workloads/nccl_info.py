@@ -28,7 +28,6 @@ class HostNetwork:
 
     hcas:    their names, in order; empty when none is visible.
     link:    IB, RoCE or EFA.
-    wrapper: True when libraries for EFA are in the image.
     """
 
     hcas: tuple[str, ...]

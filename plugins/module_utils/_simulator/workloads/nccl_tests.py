@@ -272,12 +272,12 @@ class Printer:
 
     # -- rows
 
-    def rows(self, speed: Speed, jitter: random.Random, sigma: float, wrong: bool, memory_bandwidth: float) -> Iterator[Row]:
+    def rows(self, speed: Speed, jitter: random.Random, sigma: float, wrong: bool, memory_gb_s: float) -> Iterator[Row]:
         """All rows of all cycles, lazily.
 
         sigma:  relative difference between rows of one run.
         wrong:  the data check finds wrong elements.
-        memory_bandwidth: GB/s of one GPU, for the copy of a single rank.
+        memory_gb_s: memory bandwidth of one GPU, for the copy of a single rank.
         """
         cycle = 0
         while self.options.cycles == 0 or cycle < self.options.cycles:
@@ -285,7 +285,7 @@ class Printer:
             cycle += 1
             for size in self.options.sizes():
                 for type_name, op, root in self._variants():
-                    yield self._row(size, type_name, op, root, speed, jitter, sigma, wrong, memory_bandwidth, first)
+                    yield self._row(size, type_name, op, root, speed, jitter, sigma, wrong, memory_gb_s, first)
                     first = False
 
     def _variants(self) -> list[tuple[str, str, int]]:
@@ -295,7 +295,7 @@ class Printer:
 
     def _row(
         self, size: int, type_name: str, op: str, root: int, speed: Speed, jitter: random.Random, sigma: float, wrong: bool,
-        memory_bandwidth: float, cold: bool,
+        memory_gb_s: float, cold: bool,
     ) -> Row:  # fmt: skip
         ranks = len(self.ranks)
         width = _TYPE_BYTES[type_name]
@@ -308,7 +308,7 @@ class Printer:
         factor = bus_factor(self.collective, ranks)
         base = float(count * width * (ranks - 1)) if self.collective == "hypercube" else float(size)
         if ranks == 1:
-            copy = 4.5 + size / (memory_bandwidth / 2 * 1e3)
+            copy = 4.5 + size / (memory_gb_s / 2 * 1e3)
             times = (copy * _about_one(jitter, sigma), jitter.uniform(0.3, 1.0))
         else:
             plain = speed.time_us(base, factor)

@@ -155,7 +155,7 @@ class _Training:
         return any(not self.context.is_me(host) and self.context.peers(host) is None for host in hosts)
 
     def _node_list(self, hosts: Sequence[str]) -> list[Node]:
-        pods = [self.context.pod if self.context.is_me(host) else self.context.peers(host) for host in hosts] or [self.context.pod]
+        pods = [self.context.find(host) for host in hosts] or [self.context.pod]
         found = [self.context.hardware.nodes.get(pod.node) for pod in pods if pod is not None]
         return [node for node in found if node is not None]
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api import apply, patch, quantity, selectors
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api import patch, quantity, selectors, server_side_apply
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.errors import ApiError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.schema import TypeNode, built_in_types
 
@@ -146,13 +146,13 @@ class Applied:
     def __init__(self, node: TypeNode) -> None:
         self.node = node
         self.live: Object = {}
-        self.ownership = apply.Ownership(())
+        self.ownership = server_side_apply.Ownership(())
 
     def apply(self, manager: str, config: Object, *, force: bool = False) -> Object:
         who = (manager, "Apply", "")
-        self.live = apply.apply(self.live, config, self.node, self.ownership, who, force=force, api_version="v1")
+        self.live = server_side_apply.apply(self.live, config, self.node, self.ownership, who, force=force, api_version="v1")
         # As it is stored and read again.
-        self.ownership = apply.Ownership(self.ownership.entries("v1", "now", who))
+        self.ownership = server_side_apply.Ownership(self.ownership.entries("v1", "now", who))
         return self.live
 
 
@@ -202,7 +202,7 @@ def test_a_single_manager_always_gets_what_it_applied_last(first: Object, second
 
 @given(st.sets(st.lists(st.sampled_from(["f:a", "f:b", 'k:{"n":"x"}', "v:1"]), min_size=1, max_size=3).map(tuple)))
 def test_ownership_survives_its_encoding(paths: set[tuple[str, ...]]) -> None:
-    assert apply.decode(apply.encode(paths)) == paths
+    assert server_side_apply.decode(server_side_apply.encode(paths)) == paths
 
 
 # --- quantities -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ import pytest
 import requests
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api import gc, protobuf, structural, tables
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.registry import Options, Registry
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.options import Options
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.registry import Registry
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.schema import built_in_types
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.kubeconfig import write_kubeconfig
 
@@ -30,7 +31,7 @@ PACKAGE = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simul
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_program_serves_until_told_to_stop(tmp_path: Path, number: int) -> None:
     path = tmp_path / "kubeconfig"
-    command = [sys.executable, "-m", f"{PACKAGE}.api.server", "--kubeconfig", str(path), "--version", "v1.34.2"]
+    command = [sys.executable, "-m", f"{PACKAGE}.api", "--kubeconfig", str(path), "--version", "v1.34.2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

@@ -9,17 +9,16 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api import defaults, validation
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api import defaults
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.resources import Resource, ResourceTable
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.validation.checks import check_create, check_update
 
 Object = dict[str, t.Any]
 TABLE = ResourceTable()
 
 
 def resource(kind: str, api_version: str = "v1") -> Resource:
-    found = TABLE.of_kind(api_version, kind)
-    assert found is not None
-    return found
+    return next(found for found in TABLE.by_path.values() if (found.api_version, found.kind) == (api_version, kind))
 
 
 def completed(kind: Resource, spec: Object, name: str = "x") -> Object:
@@ -32,7 +31,7 @@ def completed(kind: Resource, spec: Object, name: str = "x") -> Object:
 
 
 def fields(kind: Resource, obj: Object) -> set[str]:
-    return {error.field for error in validation.check_create(kind, obj)}
+    return {error.field for error in check_create(kind, obj)}
 
 
 def pod_fields(**spec: t.Any) -> set[str]:
@@ -191,7 +190,7 @@ def test_indexed_host_names_fit_a_label() -> None:
 def changed(old: Object, **spec: t.Any) -> set[str]:
     new = copy.deepcopy(old)
     new["spec"].update(spec)
-    return {error.field for error in validation.check_update(JOB, new, old)}
+    return {error.field for error in check_update(JOB, new, old)}
 
 
 def test_what_of_a_job_may_change() -> None:
@@ -217,7 +216,7 @@ def test_what_of_a_pod_may_change() -> None:
     def errors(change: t.Callable[[Object], t.Any]) -> set[str]:
         new = copy.deepcopy(old)
         change(new["spec"])
-        return {error.field for error in validation.check_update(kind, new, old)}
+        return {error.field for error in check_update(kind, new, old)}
 
     assert errors(lambda spec: spec["containers"][0].update(image="j")) == set()
     assert errors(lambda spec: spec.update(schedulingGates=[], nodeSelector={"a": "b"})) == set()

@@ -13,7 +13,7 @@ import yaml
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware import definition
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.faults import KINDS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.fault_kinds import KINDS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.gpus import PRODUCTS
 
 ROOT = Path(__file__).resolve().parents[5]

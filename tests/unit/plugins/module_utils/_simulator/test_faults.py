@@ -8,7 +8,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.faults import KINDS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.fault_kinds import KINDS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.model import Path
 
 from .world import World
@@ -20,7 +20,7 @@ GROUP = ["gpu-r0-n00", "gpu-r0-n01", "gpu-r0-n02", "gpu-r0-n03"]
 def share(fault: dict[str, t.Any], nodes: t.Sequence[str], path: Path | None = None, **keys: t.Any) -> float:
     """The bandwidth that a group keeps with the fault, 1.0 when it is not felt."""
     path = path or Path("ib")
-    speeds = [World(faults, **keys).model.hardware.speed("run", "all_reduce", nodes, 8, path).peak for faults in ([fault], [])]
+    speeds = [World(faults, **keys).model.hardware.speed("run", "all_reduce", nodes, 8, path).peak_gb_s for faults in ([fault], [])]
     return round(speeds[0] / speeds[1], 3)
 
 
@@ -39,8 +39,8 @@ def test_a_slow_nic_is_felt_only_between_nodes() -> None:
 
 def test_the_worst_fault_bounds_the_group() -> None:
     faults = [{"kind": "nic_slow", "node": BAD, "factor": 0.5}, {"kind": "node_slow", "node": GOOD, "factor": 0.8}]
-    both = World(faults).model.hardware.speed("run", "all_reduce", GROUP, 8, Path("ib")).peak
-    healthy = World().model.hardware.speed("run", "all_reduce", GROUP, 8, Path("ib")).peak
+    both = World(faults).model.hardware.speed("run", "all_reduce", GROUP, 8, Path("ib")).peak_gb_s
+    healthy = World().model.hardware.speed("run", "all_reduce", GROUP, 8, Path("ib")).peak_gb_s
     assert both / healthy == pytest.approx(0.5)
 
 
@@ -81,10 +81,10 @@ def test_an_nvlink_port_is_felt_over_nvlink_only() -> None:
 
 def test_an_intermittent_nic_fails_about_as_often_as_asked() -> None:
     hardware = World([{"kind": "intermittent", "node": BAD, "p": 0.3}]).model.hardware
-    peaks = [hardware.speed(f"run {number}", "all_reduce", GROUP, 8, Path("ib")).peak for number in range(300)]
+    peaks = [hardware.speed(f"run {number}", "all_reduce", GROUP, 8, Path("ib")).peak_gb_s for number in range(300)]
     slow = sum(1 for peak in peaks if peak < max(peaks) * 0.9)
     assert 60 < slow < 120
-    again = hardware.speed("run 5", "all_reduce", GROUP, 8, Path("ib")).peak
+    again = hardware.speed("run 5", "all_reduce", GROUP, 8, Path("ib")).peak_gb_s
     assert again == peaks[5]
 
 

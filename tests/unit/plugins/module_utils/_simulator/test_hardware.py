@@ -35,7 +35,7 @@ def test_settings_change_the_path() -> None:
     one, two = ["gpu-r0-n00"], ["gpu-r0-n00", "gpu-r0-n01"]
 
     def peak(names: list[str], path: Path) -> float:
-        return hardware.speed("run", "all_reduce", names, 8, path).peak
+        return hardware.speed("run", "all_reduce", names, 8, path).peak_gb_s
 
     assert peak(one, Path("ib", nvls=False)) < 380
     assert peak(two, Path("socket")) < 6
@@ -53,7 +53,7 @@ def test_noise_is_the_one_asked_for_and_repeats_with_the_seed() -> None:
     def sample(seed: int) -> list[float]:
         hardware = World(noise=0.05, seed=seed).model.hardware
         return [
-            hardware.speed(hardware.next_run("p", ["gpu-r0-n00"]), "all_reduce", ["gpu-r0-n00"], 8, Path("ib")).peak
+            hardware.speed(hardware.next_run("p", ["gpu-r0-n00"]), "all_reduce", ["gpu-r0-n00"], 8, Path("ib")).peak_gb_s
             for _index in range(400)
         ]
 

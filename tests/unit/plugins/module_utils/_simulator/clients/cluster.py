@@ -13,35 +13,44 @@ import aiohttp
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.server import ApiServer
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.api import Api, ApiError, resource_path
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.run import run_clients
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.seam import IdleModel
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.seam import LogLine, LogPolicy, Outcome
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.kubeconfig import write_kubeconfig
 
 PATIENCE_S = 20
 
 
-class Model(IdleModel):
-    """A model whose answers a test sets: `workload(pod, container, peers)` and the others by keyword."""
+class Model:
+    """A workload model of a test. Nothing goes wrong in it, and every container prints one line and ends at once, unless the test says
+    otherwise: by `workload(pod, container, peers)`, `changes` or, by keyword, answers to the questions admission, start and log_policy.
+    """
 
     def __init__(self, nodes=2, workload=None, time_scale=100.0, changes=(), **answers):
-        super().__init__([gpu_node(f"n{number}") for number in range(nodes)], time_scale)
-        self.workload = workload
+        self.nodes = [gpu_node(f"n{number}") for number in range(nodes)]
+        self.workload = workload or (lambda pod, _container, _peers: Outcome(lines=(LogLine(0.0, f"{pod.name} on {pod.node}"),)))
+        self.time_scale = time_scale
         self.changes = list(changes)
         self.answers = answers
 
-    def run(self, pod, container, peers):
-        return self.workload(pod, container, peers) if self.workload else super().run(pod, container, peers)
+    def node_registration(self):
+        return self.nodes
 
     def node_changes(self):
         return self.changes
 
     def pod_admission(self, pod):
-        return self.answers.get("admission", lambda _pod: None)(pod)
+        return self._answer("admission", None, pod)
 
     def container_start(self, pod, container):
-        return self.answers.get("start", lambda _pod, _container: None)(pod, container)
+        return self._answer("start", None, pod, container)
+
+    def run(self, pod, container, peers):
+        return self.workload(pod, container, peers)
 
     def log_policy(self, pod, container):
-        return self.answers.get("log_policy", super().log_policy)(pod, container)
+        return self._answer("log_policy", LogPolicy(), pod, container)
+
+    def _answer(self, question, otherwise, *about):
+        return self.answers[question](*about) if question in self.answers else otherwise
 
 
 class Cluster:

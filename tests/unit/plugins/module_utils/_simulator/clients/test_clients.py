@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.server import ApiServer
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.api import ApiError, resource_path
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.pod_worker import image_name_problem
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.clients.images import image_name_problem
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.seam import (
     LogLine,
     LogPolicy,

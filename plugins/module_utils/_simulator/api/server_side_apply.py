@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import typing as t
 
+from . import clock
 from .errors import ApiError
+from .objects import Object
 from .schema import TypeNode
 
-Object = dict[str, t.Any]
 Path = tuple[str, ...]
 Paths = set[Path]
 # A manager: its name, the operation (Apply or Update) and the subresource it wrote through.
@@ -173,6 +174,16 @@ class Ownership:
             self.sets[manager] = decode(entry.get("fieldsV1") or {})
             self._rest[manager] = entry
 
+    @classmethod
+    def before_apply(cls, obj: Object, node: TypeNode) -> Ownership:
+        """That of an object which is applied to. Everything in an object that never was belongs to its past."""
+        entries = obj["metadata"].get("managedFields") or ()
+        ownership = cls(entries)
+        if not entries:
+            spoken = {key: value for key, value in obj.items() if key != "status"}
+            ownership.sets[("before-first-apply", "Update", "")] = set(fields(spoken, node))
+        return ownership
+
     def entries(self, api_version: str, now: str, changed: Manager) -> list[Object]:
         """Back to metadata.managedFields; only the manager that wrote gets a new time."""
         result = []
@@ -201,7 +212,8 @@ class Ownership:
 
     def api_version(self, manager: Manager, default: str) -> str:
         """The API version a manager wrote with."""
-        return self._rest.get(manager, {}).get("apiVersion", default)
+        version: str = self._rest.get(manager, {}).get("apiVersion", default)
+        return version
 
 
 def apply(
@@ -218,7 +230,7 @@ def apply(
         raise _conflict(clashes, ownership, api_version)
     for other, path in clashes:
         ownership.sets[other].discard(path)
-    merged = merge(live, applied, node)
+    merged: Object = merge(live, applied, node)
     gone = ownership.sets.get(manager, set()) - wanted.keys()
     if gone:
         merged = remove(merged, gone, ownership.others(manager) | wanted.keys(), node) or {}
@@ -236,6 +248,21 @@ def track(old: Object | None, new: Object, node: TypeNode, ownership: Ownership,
         if other != manager:
             paths -= changed
     ownership.sets.setdefault(manager, set()).update(changed)
+
+
+def carry_on(old: Object, new: Object, node: TypeNode, manager: Manager, api_version: str) -> None:
+    """Bring the managedFields of an ordinary write up to date, in place. Fields are tracked from an object's first apply on."""
+    metadata = new["metadata"]
+    if metadata.get("managedFields") == []:  # how a client asks to forget them
+        del metadata["managedFields"]
+        return
+    entries = old["metadata"].get("managedFields")
+    if not entries:
+        metadata.pop("managedFields", None)
+        return
+    ownership = Ownership(entries)
+    track(old, new, node, ownership, manager)
+    metadata["managedFields"] = ownership.entries(api_version, clock.stamp(clock.now()), manager)
 
 
 def path_text(path: Path) -> str:
