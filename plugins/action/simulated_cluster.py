@@ -10,44 +10,32 @@ import sys
 import typing as t
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import to_plain
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._simulator_launcher import Launcher
 
 _COLLECTION = Path(__file__).resolve().parents[2]
 
 
-class ActionModule(ActionBase):
-    """The action behind gpu_cluster.readiness.simulated_cluster."""
+class ActionModule(ReadinessAction):
+    """Starts or stops the cluster that belongs to a kubeconfig."""
 
-    TRANSFERS_FILES = False
-    _requires_connection = False
-    _supports_check_mode = True
+    ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {
+        "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
+        "definition": {"type": "raw"},
+        "kubeconfig": {"type": "path", "required": True},
+        "timeout_s": {"type": "float", "default": 120.0},
+    }
 
-    def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
-        result: dict[str, t.Any] = super().run(tmp, task_vars)
-        _rest, args = self.validate_argument_spec(
-            argument_spec={
-                "state": {"type": "str", "choices": ["started", "stopped"], "default": "started"},
-                "definition": {"type": "raw"},
-                "kubeconfig": {"type": "path", "required": True},
-                "timeout_s": {"type": "float", "default": 120.0},
-            }
-        )
-        args = to_plain(args)
-        launcher = Launcher(args["kubeconfig"], import_root=_import_root())
-        try:
-            if args["state"] == "stopped":
-                return {**result, **self._stopped(launcher)}
-            return {**result, **self._started(launcher, self._definition(args["definition"], task_vars or {}), args["timeout_s"])}
-        except ReadinessError as error:
-            raise AnsibleActionFail(error.render(), result={"error": error.as_dict()}) from None
+    def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
+        """A cluster that already runs with this definition is left alone."""
+        launcher = Launcher(arguments["kubeconfig"], import_root=_import_root())
+        if arguments["state"] == "stopped":
+            return self._stopped(launcher)
+        return self._started(launcher, self._definition(arguments["definition"], task_vars), arguments["timeout_s"])
 
     def _started(self, launcher: Launcher, definition: t.Any, timeout_s: float) -> dict[str, t.Any]:
-        if self._task.check_mode:
+        if self.check_mode:
             return {"changed": launcher.wants_start(definition), "kubeconfig": str(launcher.kubeconfig), "started": False}
         running, started = launcher.start(definition, timeout_s)
         return {
@@ -60,7 +48,7 @@ class ActionModule(ActionBase):
         }
 
     def _stopped(self, launcher: Launcher) -> dict[str, t.Any]:
-        stops = launcher.running() is not None if self._task.check_mode else launcher.stop()
+        stops = launcher.running() is not None if self.check_mode else launcher.stop()
         return {"changed": stops, "kubeconfig": str(launcher.kubeconfig), "started": False}
 
     def _definition(self, value: t.Any, task_vars: dict[str, t.Any]) -> t.Any:

@@ -13,9 +13,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._filters imp
 
 
 @plain_filter
-def measure_logs(
-    logs: t.Any, kind: str = "auto", context: dict[str, t.Any] | None = None, together: bool = False
-) -> list[dict[str, t.Any]]:
+def measure_logs(logs: t.Any, kind: str = "auto", context: dict[str, t.Any] | None = None, together: bool = False) -> t.Any:
     """One entry per log: name, paths, kind, measurement."""
     found = log_files.find_logs(logs, kind, together=together)
     return finite(log_files.measure_logs(found["logs"], context or {}))

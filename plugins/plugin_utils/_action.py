@@ -21,7 +21,7 @@ COLLECTION_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspat
 SHIPPED_CATALOG = os.path.join(COLLECTION_ROOT, "catalog")
 
 
-class ReadinessAction(ActionBase):
+class ReadinessAction(ActionBase):  # type: ignore[misc]  # ansible-core's own source needs the newest Python to be read
     """Subclasses give ARGUMENT_SPEC and execute(arguments, task_vars) -> result."""
 
     ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {}
@@ -34,7 +34,7 @@ class ReadinessAction(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, t.Any] | None = None) -> dict[str, t.Any]:
         """Called by Ansible; a ReadinessError becomes a failed result with its text, place and hint."""
-        result = super().run(tmp, task_vars)
+        result: dict[str, t.Any] = super().run(tmp, task_vars)
         del tmp
         _validation, arguments = self.validate_argument_spec(self.ARGUMENT_SPEC, **self.SPEC_RULES)
         try:

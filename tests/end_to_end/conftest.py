@@ -22,9 +22,14 @@ import jsonschema
 import pytest
 import yaml
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common import shapes
 from ansible_collections.gpu_cluster.readiness.tests.control_plane import backend, build
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+
+from shape_check import violations  # noqa: E402
+
 SIMULATOR = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
 READY_S = 60
 PLAY_S = 1200
@@ -111,6 +116,7 @@ class Cluster:
         report = json.loads(path.read_text()) if path and path.exists() else None
         if report is not None:  # every report of every scenario keeps the published schema
             jsonschema.validate(report, json.loads((ROOT / "docs" / "report.schema.json").read_text()))
+            assert archive_violations(run_dir) == []
         return Result(status, output, run_dir, report)
 
     def certify(self, *categories: tuple[str, t.Sequence[str]], **spec: t.Any) -> Result:
@@ -134,6 +140,15 @@ class Cluster:
             "get", "jobs,pods,configmaps,secrets,services", "-A", "-l", "app.kubernetes.io/managed-by=gpu-cluster-readiness", "-o", "name"
         )
         return shown.split()
+
+
+def archive_violations(run_dir: pathlib.Path) -> list[str]:
+    """Where the files of an archive are not what docs/data_shapes.md says."""
+    whole = {"spec": shapes.Request, "snapshot": shapes.Snapshot, "plan": shapes.Plan, "run": shapes.RunMeta, "report": shapes.Report}
+    many = {"observations": shapes.Observation, "judged": shapes.JudgedCategory}
+    files = [(run_dir / f"{name}.json", shape) for name, shape in whole.items() if (run_dir / "spec.json").exists()]
+    files += [(path, shape) for name, shape in many.items() for path in sorted((run_dir / name).glob("*.json"))]
+    return [f"{path.name}{found}" for path, shape in files for found in violations(json.loads(path.read_text()), shape)]
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import typing as t
 
-from .._common.checks import boolean, integer, known_keys, list_of, of_type, one_of, size_bytes, text
+from .._common.checks import boolean, integer, known_keys, list_of, of_type, one_of, size_bytes, string
 from .._common.errors import InputError, unknown_value
 from .._common.shapes import Explained
 
@@ -71,8 +71,8 @@ def load_floors(directories: t.Sequence[str]) -> list[dict[str, t.Any]]:
             place = f"{path}: floors[{index}]"
             known_keys(row, FLOOR_KEYS, place)
             one_of(row.get("path"), FLOOR_PATHS, "path", f"{place}.path")
-            list_of(row.get("gpus"), f"{place}.gpus", text)
-            list_of(row.get("criteria"), f"{place}.criteria", text)
+            list_of(row.get("gpus"), f"{place}.gpus", string)
+            list_of(row.get("criteria"), f"{place}.criteria", string)
             rows.append({**row, "nodes_max": row.get("nodes_max")})
     return rows
 
@@ -104,7 +104,7 @@ def load_registries(directories: t.Sequence[str]) -> dict[str, str]:
     for directory in reversed(directories):
         path = os.path.join(directory, "registries.yml")
         if os.path.isfile(path):
-            registries.update({str(name): text(host, f"{path}: {name}") for name, host in of_type(_read(path), dict, path).items()})
+            registries.update({str(name): string(host, f"{path}: {name}") for name, host in of_type(_read(path), dict, path).items()})
     return registries
 
 
@@ -117,16 +117,16 @@ def check_entry(raw: t.Any, place: str) -> Entry:
         known_keys(option, OPTION_KEYS, where)
         one_of(option.get("type"), OPTION_TYPES, "option type", f"{where}.type")
         options[name] = dict(option)
-    scales = list_of(entry.get("test_scales"), f"{place}: test_scales", text)
+    scales = list_of(entry.get("test_scales"), f"{place}: test_scales", string)
     measure = of_type(entry.get("measure"), dict, f"{place}: measure")
-    text(measure.get("kind", ""), f"{place}: measure.kind")
+    string(measure.get("kind", ""), f"{place}: measure.kind")
     by_scale = of_type(entry.get("option_defaults_by_test_scale") or {}, dict, f"{place}: option_defaults_by_test_scale")
     for scale, defaults in by_scale.items():
         one_of(scale, scales, "test scale", f"{place}: option_defaults_by_test_scale")
         known_keys(defaults, options, f"{place}: option_defaults_by_test_scale.{scale}")
     timeouts = known_keys(entry.get("timeouts") or {}, ("attempt_s",), f"{place}: timeouts")
     return {
-        "name": text(entry.get("name", ""), f"{place}: name"),
+        "name": string(entry.get("name", ""), f"{place}: name"),
         "description": entry.get("description", ""),
         "framework": one_of(entry.get("framework"), FRAMEWORKS, "framework", f"{place}: framework"),
         "image": known_keys(entry.get("image"), ("registry", "repository", "tag", "digest"), f"{place}: image"),
@@ -186,7 +186,7 @@ def _checked(value: t.Any, option: t.Mapping[str, t.Any], place: str) -> t.Any:
         return str(value).strip().upper()
     if kind == "bool":
         return boolean(value, place)
-    return text(str(value), place, pattern=r"[A-Za-z0-9_.:,=+-]+", hint="Letters, digits and _.:,=+- only")
+    return string(str(value), place, pattern=r"[A-Za-z0-9_.:,=+-]+", hint="Letters, digits and _.:,=+- only")
 
 
 def expected_sizes(options: t.Mapping[str, t.Any]) -> list[int]:

@@ -29,10 +29,10 @@ def find_gpu(catalog: Mapping[str, t.Any], product: str | None, memory_mib: int 
     text = plain_product(product)
     for row in catalog["gpus"]:
         if any(_by_memory(item, text, memory_mib) for item in row["products_by_memory"]):
-            return row
+            return t.cast(dict[str, t.Any], row)
     for row in catalog["gpus"]:
         if any(re.fullmatch(pattern, text, re.IGNORECASE) for pattern in row["products"]):
-            return row
+            return t.cast(dict[str, t.Any], row)
     return None
 
 

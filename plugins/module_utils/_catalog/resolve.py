@@ -141,7 +141,7 @@ def _rules(
 
 
 def _applies(when: Mapping[str, t.Any], facts: Mapping[str, t.Any], nodes: Sequence[Mapping[str, t.Any]]) -> bool:
-    tests = {
+    tests: dict[str, t.Callable[[t.Any], bool]] = {
         "gpus": lambda wanted: facts["model"] in wanted,
         "not_gpus": lambda wanted: facts["model"] not in wanted,
         "mnnvl": lambda wanted: bool(facts["mnnvl"]) == wanted,
@@ -150,7 +150,7 @@ def _applies(when: Mapping[str, t.Any], facts: Mapping[str, t.Any], nodes: Seque
         "allocatable": lambda wanted: bool(nodes) and all(node.get("nics", {}).get(wanted) for node in nodes),
         "not_allocatable": lambda wanted: not any(node.get("nics", {}).get(wanted) for node in nodes),
     }
-    return all(tests[key](wanted) for key, wanted in when.items())
+    return all(bool(tests[key](wanted)) for key, wanted in when.items())
 
 
 def _from_user(options: Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -152,25 +152,27 @@ def _configuration(options: t.Mapping[str, t.Any], pool_size: int) -> t.Any:
 def _load(configuration: t.Any, options: t.Mapping[str, t.Any]) -> None:
     from kubernetes import config
 
+    def load(loader: t.Any, *args: t.Any, **kwargs: t.Any) -> None:  # the package's loaders are not annotated
+        loader(*args, **kwargs)
+
     kubeconfig, context = options["kubeconfig"], options["context"]
     if isinstance(kubeconfig, t.Mapping):
-        _guarded(
-            "kubeconfig", lambda: config.load_kube_config_from_dict(dict(kubeconfig), context=context, client_configuration=configuration)
-        )
+        loaded = {"context": context, "client_configuration": configuration}
+        _guarded("kubeconfig", lambda: load(config.load_kube_config_from_dict, dict(kubeconfig), **loaded))
         return
     if kubeconfig or context:
         path = os.path.expanduser(str(kubeconfig)) if kubeconfig else None
         if path and not any(os.path.exists(part) for part in path.split(os.pathsep)):
             raise InputError(f"the kubeconfig file {path} does not exist", place="kubeconfig")
-        _guarded(path or "kubeconfig", lambda: config.load_kube_config(path, context=context, client_configuration=configuration))
+        _guarded(path or "kubeconfig", lambda: load(config.load_kube_config, path, context=context, client_configuration=configuration))
         return
     if os.environ.get("KUBERNETES_SERVICE_HOST") and os.path.exists("/var/run/secrets/kubernetes.io/serviceaccount/token"):
-        _guarded("service account", lambda: config.load_incluster_config(client_configuration=configuration))
+        _guarded("service account", lambda: load(config.load_incluster_config, client_configuration=configuration))
         return
     if options["host"]:  # an open server: host alone
         return
     place = os.environ.get("KUBECONFIG") or "~/.kube/config"
-    _guarded(place, lambda: config.load_kube_config(None, client_configuration=configuration))
+    _guarded(place, lambda: load(config.load_kube_config, None, client_configuration=configuration))
 
 
 def _guarded(place: str, load: t.Callable[[], None]) -> None:

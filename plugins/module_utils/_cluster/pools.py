@@ -81,7 +81,7 @@ def _majority(pool: Sequence[Row]) -> int:
 
 
 def _installed(node: Row) -> int:
-    return max(node["gpu"]["capacity"], node["gpu"]["allocatable"])
+    return int(max(node["gpu"]["capacity"], node["gpu"]["allocatable"]))
 
 
 def _expected(pool: Sequence[Row], majority: int, table: Mapping[str, t.Any]) -> tuple[int, str]:

@@ -38,7 +38,7 @@ class RetryPolicy:
 
     def pause_s(self, attempt: int, retry_after: str | None = None) -> float:
         """The seconds to wait; the server's Retry-After, when it gives one in seconds, is the least."""
-        backoff = min(self.max_s, self.base_s * 2 ** (attempt - 1)) * (0.5 + self.random() / 2)
+        backoff: float = min(self.max_s, self.base_s * 2 ** (attempt - 1)) * (0.5 + self.random() / 2)
         if retry_after is None or not retry_after.strip().isdigit():
             return backoff
         # Jitter on top, or all clients of a busy server come back in the same moment.

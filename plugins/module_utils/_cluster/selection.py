@@ -91,7 +91,7 @@ def _holds(labels: Mapping[str, str], expression: Mapping[str, t.Any], place: st
     if operator == "NotIn":
         return labels.get(key) not in values
     if operator in ("Exists", "DoesNotExist"):
-        return (key in labels) == (operator == "Exists")
+        return bool((key in labels) == (operator == "Exists"))
     if operator in ("Gt", "Lt"):
         have, limit = number(labels.get(key)), number(values[0] if values else None)
         return have is not None and limit is not None and (have > limit if operator == "Gt" else have < limit)

@@ -9,24 +9,26 @@ import typing as t
 
 from .errors import InputError, unknown_value
 
+_T = t.TypeVar("_T")
+
 SIZE = re.compile(r"^(\d+)([KMGT]?)$")
 SIZE_FACTOR = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-TYPE_NAMES = {dict: "a mapping", list: "a list", str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+TYPE_NAMES = {dict: "a mapping", list: "a list", str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def of_type(value: t.Any, wanted: type, place: str) -> t.Any:
+def of_type(value: t.Any, wanted: type[_T], place: str) -> _T:
     """value, when it is of the wanted JSON type; a whole number is also a number, true is never a number."""
     good = isinstance(value, wanted) and not (wanted in (int, float) and isinstance(value, bool))
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        return t.cast(_T, float(value))
     if not good:
         raise InputError(f"expected {TYPE_NAMES[wanted]}, got {value!r}", place=place)
-    return value
+    return t.cast(_T, value)
 
 
 def known_keys(value: t.Any, allowed: t.Iterable[str], place: str) -> dict[str, t.Any]:
     """value as a mapping whose keys are all allowed."""
-    mapping = of_type(value, dict, place)
+    mapping: dict[str, t.Any] = of_type(value, dict, place)
     names = list(allowed)
     for key in mapping:
         if key not in names:
@@ -74,7 +76,7 @@ def list_of(value: t.Any, place: str, check: t.Callable[[t.Any, str], t.Any]) ->
     return [check(item, f"{place}[{index}]") for index, item in enumerate(of_type(value, list, place))]
 
 
-def text(value: t.Any, place: str, *, pattern: str = "", hint: str = "") -> str:
+def string(value: t.Any, place: str, *, pattern: str = "", hint: str = "") -> str:
     """A non-empty text, matching the pattern when one is given."""
     result = of_type(value, str, place)
     if not result.strip():

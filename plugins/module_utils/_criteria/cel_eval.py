@@ -148,7 +148,7 @@ def equal(left: t.Any, right: t.Any) -> bool:
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(equal(value, right[key]) for key, value in left.items())
     if _is_number(left) and _is_number(right):
-        return left == right
+        return bool(left == right)
     return type(left) is type(right) and left == right
 
 

@@ -176,4 +176,4 @@ def _whole(value: t.Any, place: str, least: int | None) -> int:
         raise InputError(f"{value!r} is not a whole number", place=place)
     if least is not None and value < least:
         raise InputError(f"{value} is less than {least}", place=place)
-    return value
+    return int(value)

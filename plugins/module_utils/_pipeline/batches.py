@@ -13,7 +13,8 @@ from .._common.errors import InputError, ReadinessError
 from .._common.shapes import Category, Observation
 from .._criteria.health import DEFAULT_EXPRESSION, HealthCheck, compile_health, evaluate_health
 from .._plan.isolation import wave_category
-from .._run.engine import WORKERS, Batch, Engine
+from .._run.engine import WORKERS, Engine
+from .._run.messages import Batch
 from .categories import effective_category
 
 # Connections that the engine's threads, its watches and the signals of its end may use at the same time.

@@ -57,7 +57,8 @@ def _attempt(raw: t.Any, place: str) -> AttemptRecord:
     given = of_type(raw, dict, place)
     if "cause" in given and "pods" in given:
         return t.cast(AttemptRecord, given)
-    pods = [{**pod_record(""), **of_type(pod, dict, f"{place}.pods")} for pod in given.get("pods") or []]
+    pods: list[t.Any] = [{**pod_record(""), **of_type(pod, dict, f"{place}.pods")} for pod in given.get("pods") or []]
+    health: list[t.Any] = [{"message": "", "evidence": [], **item} for item in given.get("health") or []]
     said = Said(given.get("reason"), str(given.get("message") or ""), tuple(given.get("nodes") or ()))
     times = {key: given[key] for key in ("created", "started", "finished", "duration_s") if key in given}
     return attempt_record(
@@ -66,9 +67,9 @@ def _attempt(raw: t.Any, place: str) -> AttemptRecord:
         said,
         name=given.get("name"),
         exit_code=given.get("exit_code"),
-        pods=t.cast("list[t.Any]", pods),
+        pods=pods,
         events=[str(line) for line in given.get("events") or []],
-        health=t.cast("list[t.Any]", [{"message": "", "evidence": [], **item} for item in given.get("health") or []]),
+        health=health,
         **times,
     )
 

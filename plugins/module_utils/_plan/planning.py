@@ -305,7 +305,7 @@ def _gpus_per_node(nodes: t.Sequence[SnapshotNode], workload: t.Mapping[str, t.A
             f"{smallest if len(short) == 1 else min(node['gpu']['allocatable'] for node in nodes)}",
             place=f"{place}.workload.gpus_per_node",
         )
-    return wanted
+    return int(wanted)
 
 
 def _has_cliques(nodes: t.Sequence[SnapshotNode]) -> bool:

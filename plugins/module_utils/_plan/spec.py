@@ -11,7 +11,7 @@ import copy
 import re
 import typing as t
 
-from .._common.checks import boolean, integer, known_keys, list_of, of_type, one_of, text
+from .._common.checks import boolean, integer, known_keys, list_of, of_type, one_of, string
 from .._common.errors import InputError
 from .._common.shapes import CategoryRequest, Expression, IsolationOptions, Request, Target
 
@@ -90,7 +90,7 @@ def parse_spec(raw: t.Any, place: str = "certification") -> Request:
         category = known_keys(entry, CATEGORY_KEYS, where)
         parsed.append(
             {
-                "test": text(category.get("test", ""), f"{where}.test"),
+                "test": string(category.get("test", ""), f"{where}.test"),
                 "test_scale": one_of(category.get("test_scale", "full-scale"), TEST_SCALES, "test scale", f"{where}.test_scale"),
                 "options": {**copy.deepcopy(shared_options), **of_type(category.get("options") or {}, dict, f"{where}.options")},
                 "criteria": _expressions(category.get("criteria", shared_criteria), f"{where}.criteria"),
@@ -104,7 +104,7 @@ def parse_spec(raw: t.Any, place: str = "certification") -> Request:
         )
     topology_key = spec.get("topology_key")
     if topology_key is not None:
-        text(
+        string(
             topology_key,
             f"{place}.topology_key",
             pattern=LABEL_KEY,
@@ -112,26 +112,26 @@ def parse_spec(raw: t.Any, place: str = "certification") -> Request:
         )
     health = spec.get("node_health")
     return {
-        "name": text(spec.get("name", "certification"), f"{place}.name"),
+        "name": string(spec.get("name", "certification"), f"{place}.name"),
         "target": _target(spec.get("target") or {}, f"{place}.target"),
         "topology_key": topology_key,
         "categories": parsed,
         "allow_no_criteria": boolean(spec.get("allow_no_criteria", False), f"{place}.allow_no_criteria"),
         "bounds": _bounds(spec.get("bounds") or {}, f"{place}.bounds"),
         "isolation": _isolation(spec.get("isolation") or {}, f"{place}.isolation"),
-        "node_health": None if health is None else text(health, f"{place}.node_health"),
+        "node_health": None if health is None else string(health, f"{place}.node_health"),
     }
 
 
 def _expressions(value: t.Any, place: str) -> list[str]:
     if isinstance(value, str):
         value = [value]
-    return list_of(value, place, text)
+    return list_of(value, place, string)
 
 
 def _thresholds(value: t.Any, place: str) -> dict[str, str]:
     mapping = of_type(value, dict, place)
-    return {str(key): text(item, f"{place}.{key}") for key, item in mapping.items()}
+    return {str(key): string(item, f"{place}.{key}") for key, item in mapping.items()}
 
 
 def _target(raw: t.Any, place: str) -> Target:
@@ -145,14 +145,14 @@ def _target(raw: t.Any, place: str) -> Target:
         values = list_of(entry.get("values") or [], f"{where}.values", lambda value, spot: of_type(value, str, spot))
         if operator in ("In", "NotIn") and not values:
             raise InputError(f"operator {operator} needs values", place=f"{where}.values")
-        expressions.append({"key": text(entry.get("key", ""), f"{where}.key"), "operator": operator, "values": values})
+        expressions.append({"key": string(entry.get("key", ""), f"{where}.key"), "operator": operator, "values": values})
     gpu = target.get("gpu")
     return {
         "node_selector": {str(key): of_type(value, str, f"{place}.node_selector.{key}") for key, value in selector.items()},
         "match_expressions": expressions,
-        "node_names": list_of(target.get("node_names") or [], f"{place}.node_names", text),
+        "node_names": list_of(target.get("node_names") or [], f"{place}.node_names", string),
         "include_cordoned": boolean(target.get("include_cordoned", False), f"{place}.include_cordoned"),
-        "gpu": None if gpu is None else text(gpu, f"{place}.gpu"),
+        "gpu": None if gpu is None else string(gpu, f"{place}.gpu"),
     }
 
 
@@ -165,15 +165,15 @@ def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
         if value is None:
             continue  # as if it had not been written: the default, which is found out
         if key in ("namespace", "image", "service_account", "nic_resource", "socket_interface", "hca", "rdma_device_access"):
-            result[key] = text(value, where)
+            result[key] = string(value, where)
         elif key in ("ssh_port", "gpus_per_node"):
             result[key] = integer(value, where, minimum=1, maximum=65535)
         elif key in ("nics_per_node", "gid_index"):
             result[key] = integer(value, where)
         elif key == "image_registries":
-            result[key] = {str(name): text(host, f"{where}.{name}") for name, host in of_type(value, dict, where).items()}
+            result[key] = {str(name): string(host, f"{where}.{name}") for name, host in of_type(value, dict, where).items()}
         elif key == "image_pull_secrets":
-            result[key] = list_of(value, where, text)
+            result[key] = list_of(value, where, string)
         elif key == "env":
             result[key] = list_of(value, where, _env_item)
         else:
@@ -183,7 +183,7 @@ def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
 
 def _env_item(raw: t.Any, place: str) -> dict[str, str]:
     item = known_keys(raw, ("name", "value"), place)
-    name = text(
+    name = string(
         item.get("name", ""), f"{place}.name", pattern=r"[A-Za-z_][A-Za-z0-9_.-]*", hint="It must be the name of an environment variable"
     )
     if SECRET_NAME.search(name):

@@ -11,8 +11,6 @@ its groups run again. An error of a step is never dropped: it decides the attemp
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
-import enum
 import os
 import queue
 import time
@@ -23,12 +21,13 @@ from .._causes.wordings import reason_of_refusal, reason_of_wording
 from .._cluster.client import Client
 from .._cluster.kinds import JOB, NODE, POD
 from .._common.errors import ClusterError
-from .._common.shapes import AttemptRecord, CleanupProof, Group, Observation, Template
+from .._common.shapes import AttemptRecord, CleanupProof, Group, Observation
 from .._common.times import utc
 from .._workload import names
 from . import anchors, cleanup
 from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods
 from .logs import PodLog
+from .messages import Batch, Seen, Step, Taken
 from .projections import Facts, job_facts, lost_reason, node_facts, pod_facts
 from .records import record_of
 from .steps import Collected, Steps
@@ -45,50 +44,6 @@ FEW_NODES = 3
 EXPIRY_MARGIN_S = 3600.0
 
 Health = t.Callable[[Facts], dict[str, t.Any] | None]
-
-
-class Step(enum.Enum):
-    """What a thread of the pool does for an attempt."""
-
-    CREATE = "create"
-    POLL_LOG = "poll the log"
-    ASK_REFUSAL = "ask why no pod comes"
-    COLLECT = "collect"
-    REMOVE = "remove"
-
-
-@dataclasses.dataclass(frozen=True)
-class Seen:
-    """A watch saw something. event: ADDED, MODIFIED, DELETED, SYNCED (facts None) or ERROR (facts: the message)."""
-
-    kind: str
-    event: str
-    facts: t.Any
-
-
-@dataclasses.dataclass(frozen=True)
-class Taken:
-    """A step of an attempt, by object name, has ended: with a result or with an error."""
-
-    step: Step
-    attempt: str
-    result: t.Any = None
-    error: Exception | None = None
-
-
-@dataclasses.dataclass
-class Batch:
-    """What to run. bounds: max_concurrent, attempt_timeout_s, queue_timeout_s, start_grace_s, retries."""
-
-    run_id: str
-    run_dir: str
-    category: str  # short id, part of object names: c01
-    title: str  # for people: "c01 nccl-all-reduce intra-node"
-    template: Template
-    groups: list[Group]
-    bounds: dict[str, t.Any]
-    deadline_at: float  # wall clock seconds
-    finished: dict[str, list[AttemptRecord]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start
 
 
 class Engine:

@@ -8,7 +8,8 @@ import random
 import threading
 import typing as t
 
-from .._cluster.client import Client, Expired
+from .._cluster.client import Client
+from .._cluster.sending import Expired
 from .._common.errors import ClusterError
 
 WATCH_S = 240.0
@@ -92,4 +93,4 @@ class Watcher(threading.Thread):
 
 
 def _name(facts: t.Mapping[str, t.Any]) -> str:
-    return facts["name"] if "name" in facts else facts["metadata"]["name"]
+    return str(facts["name"] if "name" in facts else facts["metadata"]["name"])

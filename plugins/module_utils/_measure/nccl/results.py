@@ -96,7 +96,7 @@ def read_context(context: t.Mapping[str, t.Any]) -> Context:
 def _whole(value: t.Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"{name} must be a whole number, not {value!r}", place=f"context.{name}")
-    return value
+    return int(value)
 
 
 def _choose_sections(sections: list[Section], given: Context) -> list[Section]:
@@ -142,7 +142,7 @@ def ranks_for_factor(section: Section) -> int | None:
 
 def _is_one_process_of_many(section: Section) -> bool:
     """Builds without MPI list the devices of one process only."""
-    return len(section.devices) < section.config.get("gpus", 1) * section.config.get("threads", 1)
+    return len(section.devices) < int(section.config.get("gpus", 1) * section.config.get("threads", 1))
 
 
 def _ranks_by_ratio(section: Section) -> int | None:

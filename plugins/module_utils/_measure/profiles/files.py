@@ -152,7 +152,7 @@ class _Node:
             return None
         if isinstance(self.value, bool) or not isinstance(self.value, int) or self.value < 0:
             self.fail(f"must be a whole number of at least 0, not {self.value!r}")
-        return self.value
+        return int(self.value)
 
     def one_of(self, what: str, allowed: t.Iterable[str], default: str) -> str:
         word = self.text(default)
@@ -363,7 +363,7 @@ def _jmespath(node: _Node) -> t.Any:
     except ImportError as error:
         raise InputError("a log profile with JSON rules needs the Python package jmespath", place=node.place, hint="Install it") from error
     try:
-        return jmespath.compile(node.text())
+        return jmespath.compile(node.text())  # type: ignore[no-untyped-call]
     except jmespath.exceptions.JMESPathError as error:
         message = str(error).partition("\n")[0]
         node.fail(f"the JMESPath expression is wrong: {message}")

@@ -339,7 +339,7 @@ def _add_bandwidth(profile: Profile, pods: list[list[LogLine]], said: Measuremen
     ]
     said["parsed"]["results"] = results
     for name in ("alg_bandwidth", "bus_bandwidth"):
-        said["values"][f"{name}_peak"] = max((t.cast(float, row[name]) for row in results), default=None)
+        said["values"][f"{name}_peak"] = max((row[name] for row in results), default=None)
         said["units"][f"{name}_peak"] = "GB/s"
     if "trainingStep" in profile.nvcre:
         return

@@ -11,7 +11,7 @@ import typing as t
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Expired
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, InputError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
 
 from .conftest import Api
 
@@ -227,12 +227,6 @@ def test_delete_of_nothing_is_none_and_uid_is_a_precondition(api: Api) -> None:
     assert api.client().delete(f"{PODS}/p", uid="u-1", grace_period_s=0) is None
     body = api.requests[0][3]
     assert body["preconditions"] == {"uid": "u-1"} and body["gracePeriodSeconds"] == 0 and body["propagationPolicy"] == "Background"
-
-
-def test_delete_collection_refuses_to_delete_everything(api: Api) -> None:
-    with pytest.raises(InputError):
-        api.client().delete_collection(PODS, label_selector=" ")
-    assert api.requests == []
 
 
 def test_patch_kinds(api: Api) -> None:

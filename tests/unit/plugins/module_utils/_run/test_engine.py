@@ -12,7 +12,8 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.clas
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.record import attempt_record
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Decision, State
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Batch, Engine, Step, Taken
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Engine
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Batch, Step, Taken
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts, node_facts
 
 GROUP = {"name": "g001", "nodes": ["n0", "n1"]}

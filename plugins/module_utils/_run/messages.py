@@ -1,0 +1,55 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""What reaches the engine's loop: a batch to run, then what watches saw and what steps came to."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import typing as t
+
+from .._common.shapes import AttemptRecord, Group, Template
+
+
+class Step(enum.Enum):
+    """What a thread of the pool does for an attempt."""
+
+    CREATE = "create"
+    POLL_LOG = "poll the log"
+    ASK_REFUSAL = "ask why no pod comes"
+    COLLECT = "collect"
+    REMOVE = "remove"
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """A watch saw something. event: ADDED, MODIFIED, DELETED, SYNCED (facts None) or ERROR (facts: the message)."""
+
+    kind: str
+    event: str
+    facts: t.Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """A step of an attempt, by object name, has ended: with a result or with an error."""
+
+    step: Step
+    attempt: str
+    result: t.Any = None
+    error: Exception | None = None
+
+
+@dataclasses.dataclass
+class Batch:
+    """What to run. bounds: max_concurrent, attempt_timeout_s, queue_timeout_s, start_grace_s, retries."""
+
+    run_id: str
+    run_dir: str
+    category: str  # short id, part of object names: c01
+    title: str  # for people: "c01 nccl-all-reduce intra-node"
+    template: Template
+    groups: list[Group]
+    bounds: dict[str, t.Any]
+    deadline_at: float  # wall clock seconds
+    finished: dict[str, list[AttemptRecord]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start
