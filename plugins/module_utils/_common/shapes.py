@@ -15,7 +15,7 @@ Verdict = t.Literal["passed", "failed", "incomplete", "error"]
 NodeVerdict = t.Literal["passed", "failed", "suspect", "untested"]
 Outcome = t.Literal["succeeded", "failed", "timed_out", "not_started", "cancelled"]
 TestScale = t.Literal["intra-node", "intra-rack", "full-scale", "diagnose", "logs"]
-Scalar = float | int | bool | str | None
+Scalar: t.TypeAlias = float | int | bool | str | None
 
 
 # --- request: what a user asks for, checked and completed (_plan/spec) ---
@@ -383,13 +383,13 @@ MeasurementFinding = t.TypedDict(
     "MeasurementFinding",
     {
         "reason": str,
-        "host": str | None,
-        "entity": str | None,
+        "host": "str | None",
+        "entity": "str | None",
         "message": str,
         "evidence": list[str],
-        "test": t.NotRequired[str | None],
-        "code": t.NotRequired[int | None],
-        "severity": t.NotRequired[str | None],
+        "test": t.NotRequired["str | None"],
+        "code": t.NotRequired["int | None"],
+        "severity": t.NotRequired["str | None"],
         "advice": t.NotRequired[str],
         "confidence": t.NotRequired[str],
         "class": t.NotRequired[str],
@@ -448,13 +448,13 @@ Finding = t.TypedDict(
     "Finding",
     {
         "reason": str,
-        "node": str | None,
+        "node": "str | None",
         "message": str,
         "evidence": list[str],
         "hint": str,
         "note": bool,
-        "category": t.NotRequired[str | None],
-        "group": t.NotRequired[str | None],
+        "category": t.NotRequired["str | None"],
+        "group": t.NotRequired["str | None"],
         "class": t.NotRequired[str],
         "confidence": t.NotRequired[float],
     },

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from .._archive.run_directory import RunDirectory
+from .._common.errors import InputError
 from .._common.shapes import Category
 from .._plan import isolation
 from .categories import judge_observed
@@ -27,7 +28,8 @@ def _begin(run: RunDirectory, category: Category) -> isolation.Record:
     rows = [row for row in run.read_snapshot()["nodes"] if row["name"] in members]
     judged = None if category["test_scale"] == "diagnose" else run.read_judged(category["id"])
     request = run.read_request()
-    assert request is not None, "a run that isolates was certified"
+    if request is None:
+        raise InputError("this archive holds logs that were analyzed, and there is nothing to run for a search", place=run.path)
     return isolation.advance(isolation.start(category, judged, rows, request), None)
 
 

@@ -43,7 +43,7 @@ RELEASE_S = 60.0
 FEW_NODES = 3
 EXPIRY_MARGIN_S = 3600.0
 
-Health = t.Callable[[Facts], dict[str, t.Any] | None]
+Health: t.TypeAlias = t.Callable[[Facts], dict[str, t.Any] | None]
 
 
 class Engine:
