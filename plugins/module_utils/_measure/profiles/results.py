@@ -18,7 +18,8 @@ from ..lines import LogLine, lines_of, log_lines
 from ..measurement import measure, measurement
 from ..metrics import Metric
 from ..outcomes import number
-from ..training.lines import Event, Step
+from ..training import results as training
+from ..training.events import Event, Step
 from . import files as profile_files
 from .files import MetricRule, Pattern, Profile
 from .go_syntax import MAX_LINE
@@ -230,8 +231,6 @@ def _together(base: Measurement, own: Measurement) -> Measurement:
 
 
 def _nvcre(profile: Profile, pods: list[list[LogLine]], context: t.Mapping[str, t.Any]) -> Measurement:
-    from ..training import results as training
-
     if "trainingStep" in profile.nvcre:
         said = training.parse(pods, context, read=_NvcreReader(profile).read)
     else:

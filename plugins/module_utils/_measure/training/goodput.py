@@ -25,9 +25,11 @@ from ..._common.shapes import Measurement
 from ..lines import log_lines
 from ..measurement import measurement
 from ..metrics import units
-from . import runs as training_runs
-from .lines import Wanted, parse_time
-from .runs import Log, Run, Save
+from .events import parse_time
+from .history import Log, Run, Time, base_iteration, blocking_seconds, kept_steps, restart_point, seconds_between
+from .lines import Wanted
+from .runs import read_runs
+from .summary import has_ended, summarize, values
 
 # Two ways to count that differ by more than this are shown as a contradiction.
 TOLERANCE = 0.05
@@ -39,29 +41,27 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Mea
     context: measurement_started_at, job_interrupted_at (one time or a list), job_succeeded_at or job_failed_at,
     log_interval, warmup_steps, exit_code.
     """
-    return parse(training_runs.read_runs(log_lines(path, Wanted()) for path in paths), context)
+    return parse(read_runs(log_lines(path, Wanted()) for path in paths), context)
 
 
 def parse(log: Log, context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of kind goodput."""
-    from . import results as training
-
-    summary = training.summarize(log, context)
+    summary = summarize(log, context)
     said = compute(log, context, summary["avg_step_s"])
     measured = said["goodput"] is not None
-    ended = training.has_ended(log)
+    ended = has_ended(log)
     verdict = None if measured and ended else "LogIncomplete" if log.steps else "NoMeasurement"
     reason = said["note"] or ("goodput from the terms" if measured else "goodput could not be measured")
     if measured and not ended:
         reason = "the log ends before the training: goodput is provisional"
-    values = {**training.values(log, context, summary), **values_of(said)}
+    found = {**values(log, summary), **values_of(said)}
     return measurement(
         "goodput",
         verdict,
         reason,
         complete=verdict is None,
-        values=values,
-        units=units("goodput", values),
+        values=found,
+        units=units("goodput", found),
         parsed=_parsed(log, context),
         **said,
     )
@@ -124,8 +124,8 @@ def compute(log: Log, context: t.Mapping[str, t.Any], step_s: float | None) -> d
     t_save = sum(_blocking_once(log.runs))
     t_rm = [_resume(run) for run in trained]
     corrected_rm = [max(0.0, value - _first_interval(run, interval, step_s)) for run, value in zip(trained, t_rm, strict=True)]
-    t_w = _seconds(start, anchor)
-    full_w = _seconds(min(early), anchor)
+    t_w = seconds_between(start, anchor)
+    full_w = seconds_between(min(early), anchor)
     literal = ratio(t_w, nvcre_ch, t_rm, t_re, t_save)
     corrected = ratio(t_w, nvcre_ch, corrected_rm, t_re, t_save)
     full = ratio(full_w, full_ch, corrected_rm, t_re, t_save)
@@ -189,7 +189,7 @@ def _unmeasured(note: str) -> dict[str, t.Any]:
     }
 
 
-def _missing(log: Log, anchor: training_runs.Time, start: training_runs.Time) -> str:
+def _missing(log: Log, anchor: Time, start: Time) -> str:
     """What keeps goodput from being measured, or an empty text."""
     trained = [run for run in log.runs if run.begun]
     if not trained:
@@ -229,7 +229,7 @@ def _interruptions(runs: list[Run], context: t.Mapping[str, t.Any]) -> list[_Bre
         if time is None:
             continue
         next_start = None if following is None else following.first_time() or following.times[0]
-        waiting = 0.0 if next_start is None else max(0.0, _seconds(time, next_start))
+        waiting = 0.0 if next_start is None else max(0.0, seconds_between(time, next_start))
         breaks.append(_Break(number, time, waiting))
     return breaks
 
@@ -241,12 +241,12 @@ def _lost(runs: list[Run], gap: _Break, *, literal: bool, step_s: float | None =
     if not literal and following is not None and base_iteration(following) == 0:
         durable = []  # it started from scratch: no checkpoint helped
     if durable:
-        return max(0.0, _seconds(max(t.cast(datetime.datetime, save.durable) for save in durable), gap.time))
+        return max(0.0, seconds_between(max(t.cast(datetime.datetime, save.durable) for save in durable), gap.time))
     if literal:
         return 0.0
     first = next((run for run in runs[: gap.after + 1] if run.begun), None)
     begun = None if first is None else _first_step_start(first, step_s)
-    return 0.0 if begun is None else max(0.0, _seconds(begun, gap.time))
+    return 0.0 if begun is None else max(0.0, seconds_between(begun, gap.time))
 
 
 def _first_step_start(run: Run, step_s: float | None) -> datetime.datetime | None:
@@ -258,7 +258,7 @@ def _resume(run: Run) -> float:
     """From the start of the application to its first step line."""
     first = run.times[0]
     begun = run.first_time()
-    return 0.0 if first is None or begun is None else max(0.0, _seconds(begun, first))
+    return 0.0 if first is None or begun is None else max(0.0, seconds_between(begun, first))
 
 
 def _first_interval(run: Run, interval: int | None, step_s: float | None) -> float:
@@ -276,14 +276,6 @@ def _first_interval(run: Run, interval: int | None, step_s: float | None) -> flo
     return max(1, covered) * (own if step_s is None else min(own, step_s))
 
 
-def base_iteration(run: Run) -> int:
-    """Iterations that were done before this run began."""
-    if run.restored_from is None:
-        return 0
-    base = run.restored_from + (1 if run.steps and run.steps[0].framework == "nemo" else 0)
-    return base if not run.steps or base < run.steps[0].iteration else 0
-
-
 def _blocking_once(runs: list[Run]) -> t.Iterator[float]:
     highest = -1
     for run in runs:
@@ -293,55 +285,10 @@ def _blocking_once(runs: list[Run]) -> t.Iterator[float]:
                 yield blocking_seconds(run, save) or 0.0
 
 
-def blocking_seconds(run: Run, save: Save) -> float | None:
-    """How long a save kept the training from going on; None when the log does not tell.
-
-    Synchronous: from its first line to the line of success. Asynchronous: to the line that it was scheduled. Where
-    lines carry no time, or an asynchronous save has no such line: what the steps around it took too long.
-    """
-    if save.duration is not None:
-        return save.duration
-    end = save.scheduled if save.asynchronous else save.durable
-    if save.started is not None and end is not None:
-        return max(0.0, round(_seconds(save.started, end), 6))
-    after = next((number for number, step in enumerate(run.steps) if step.printed > save.iteration), 0)
-    if after == 0:
-        return None
-    earlier, later = run.times[after - 1], run.times[after]
-    step = run.steps[after]
-    if earlier is None or later is None or step.step_ms is None:
-        return None
-    expected = (step.iteration - run.steps[after - 1].iteration) * step.step_ms / 1000.0
-    # Times are printed in whole seconds by the versions that need this.
-    return max(0.0, round(_seconds(earlier, later) - expected, 1))
-
-
-def kept_steps(runs: list[Run]) -> tuple[int, int]:
-    """(steps that count in the end, steps that were done and lost)."""
-    trained = [run for run in runs if run.begun]
-    kept = done = 0
-    for number, run in enumerate(trained):
-        base, last = base_iteration(run), run.steps[-1].iteration
-        done += last - base
-        restart = base_iteration(trained[number + 1]) if number + 1 < len(trained) else last
-        if restart < base:
-            kept = 0  # everything before was thrown away
-            restart = max(restart, 0)
-            continue
-        kept += max(0, min(restart, last) - base)
-    return kept, max(0, done - kept)
-
-
 def _productive(kept: int, lost: int, step_s: float | None, denominator: float) -> dict[str, t.Any]:
     productive = None if step_s is None else round(kept * step_s, 6)
     share = None if productive is None or denominator <= 0 else round(productive / denominator, 6)
     return {"kept": kept, "lost": lost, "step_s": step_s, "productive_s": productive, "ratio_over_t_w_minus_t_re": share}
-
-
-def restart_point(runs: list[Run]) -> int | None:
-    """The newest checkpoint that is durable: where a next run would go on."""
-    done = [save.iteration for run in runs for save in run.saves.values() if save.done]
-    return max(done, default=None)
 
 
 def _anchor(log: Log, context: t.Mapping[str, t.Any]) -> tuple[datetime.datetime | None, str]:
@@ -354,10 +301,6 @@ def _anchor(log: Log, context: t.Mapping[str, t.Any]) -> tuple[datetime.datetime
     # Without the time of the job: the end of its log, a little early.
     run = log.runs[-1]
     return run.last_seen or run.ended_at, "log"
-
-
-def _seconds(start: datetime.datetime, end: datetime.datetime) -> float:
-    return (end - start).total_seconds()
 
 
 def _number(value: float) -> int | float:

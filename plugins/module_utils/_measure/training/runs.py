@@ -4,75 +4,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import typing as t
 
 from ..lines import LogLine
-from .lines import Event, Step, parse_time, read_line, take_metrics
-
-Time: t.TypeAlias = datetime.datetime | None
+from .events import Event, Step, parse_time
+from .history import Log, Run, Save, Time
+from .lightning import take_metrics
+from .lines import read_line
 
 # Rich wraps metrics into a column at the right: at least this far from the margin.
 _WRAP_INDENT = " " * 20
-
-
-@dataclasses.dataclass
-class Save:
-    """One checkpoint of one run. done: the line that says it is durable was seen."""
-
-    iteration: int
-    path: str = ""
-    started: Time = None
-    scheduled: Time = None
-    durable: Time = None
-    done: bool = False
-    asynchronous: bool = False
-    duration: float | None = None
-
-
-@dataclasses.dataclass
-class Run:
-    """What happened between one start of the application and the next. Times are UTC, or local without any stamp."""
-
-    started: Time = None
-    training: Time = None
-    steps: list[Step] = dataclasses.field(default_factory=list)
-    times: list[Time] = dataclasses.field(default_factory=list)  # beside steps: when each line came
-    saves: dict[int, Save] = dataclasses.field(default_factory=dict)
-    deleted: list[int] = dataclasses.field(default_factory=list)
-    lost: list[int] = dataclasses.field(default_factory=list)
-    loading: bool = False
-    restored_from: int | None = None
-    ended: str = ""
-    ended_at: Time = None
-    first_seen: Time = None
-    last_seen: Time = None
-
-    @property
-    def begun(self) -> bool:
-        return bool(self.steps)
-
-    def first_time(self) -> Time:
-        """When the application started, as well as the log knows; None when it does not show that."""
-        return self.started or self.first_seen or self.training
-
-
-@dataclasses.dataclass
-class Log:
-    """All runs of a job, oldest first, and what belongs to no run in particular."""
-
-    runs: list[Run] = dataclasses.field(default_factory=list)
-    separate_tflops: bool = False
-    timers: dict[str, list[tuple[float, float]]] = dataclasses.field(default_factory=dict)
-    stragglers: list[str] = dataclasses.field(default_factory=list)
-    validations: int = 0
-    lifecycle: bool = False
-    fractions: bool = False
-
-    @property
-    def steps(self) -> list[Step]:
-        return [step for run in self.runs for step in run.steps]
 
 
 class _Item(t.NamedTuple):
