@@ -187,9 +187,9 @@ def _table_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
 
 
 def _transport_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.nccl import transport
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.nccl import debug_lines
 
-    return transport.classify_line(row["line"]), _without(row, "line")
+    return debug_lines.classify_line(row["line"]), _without(row, "line")
 
 
 def _factor_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:

@@ -44,24 +44,56 @@ class Titles(t.NamedTuple):
     per_iteration: bool
 
 
+class Cells(t.NamedTuple):
+    """One group of cells of a row; None is N/A.
+
+    time_us: microseconds (of the CPU with -C 1). algbw, busbw: 10^9 bytes/s. wrong: wrong elements, or the largest
+    deviation in old layouts. per_iteration: (min, max, p99 in us, variation in percent) of builds that print them.
+    """
+
+    time_us: Cell
+    algbw: Cell
+    busbw: Cell
+    wrong: Cell
+    per_iteration: tuple[Cell, ...] = ()
+
+    @classmethod
+    def of(cls, cells: t.Sequence[Cell]) -> Cells:
+        """From 4 or 8 cells in the order in which they are printed."""
+        return cls(cells[0], cells[1], cells[2], cells[3], tuple(cells[4:]))
+
+    @property
+    def printed(self) -> tuple[Cell, ...]:
+        """The cells in the order in which they are printed, 4 or 8 of them."""
+        return (self.time_us, self.algbw, self.busbw, self.wrong, *self.per_iteration)
+
+
 class Row(t.NamedTuple):
-    """One row. Cells are (time_us, algbw, busbw, wrong[, i_min, i_max, i_p99, i_cv]); None is N/A."""
+    """One row: size in bytes, elements per rank, type, operation and root (None when not printed), its groups of cells.
+
+    out_of_place: None in rows of a trace replay, which print in-place only.
+    """
 
     size: int
     elements: int
     type: str
     redop: str | None
     root: int | None
-    out_of_place: tuple[Cell, ...] | None
-    in_place: tuple[Cell, ...]
+    out_of_place: Cells | None
+    in_place: Cells
     timestamp: str | None = None
     max_delta: bool = False
     agrees: bool = True  # whether size / time is the algorithm bandwidth, as far as the printed digits tell
 
     @property
+    def groups(self) -> tuple[Cells, ...]:
+        """Both groups of cells, out of place first, as far as printed."""
+        return (self.in_place,) if self.out_of_place is None else (self.out_of_place, self.in_place)
+
+    @property
     def finite(self) -> bool:
         """Whether every number of the row can be used."""
-        return all(cell is None or math.isfinite(cell) for cell in (*(self.out_of_place or ()), *self.in_place))
+        return all(cell is None or math.isfinite(cell) for group in self.groups for cell in group.printed)
 
 
 def read_titles(text: str) -> Titles:
@@ -129,10 +161,11 @@ def _assemble(tokens: list[str], titles: Titles | None, blank_group: bool) -> Ro
         return None
     cells = [parse_cell(token) for token in rest]
     half = len(cells) // 2
-    out_of_place = None if len(cells) == 4 else tuple(cells[:half])
-    in_place = tuple(cells) if out_of_place is None else tuple(cells[half:])
+    out_of_place = None if len(cells) == 4 else Cells.of(cells[:half])
+    in_place = Cells.of(cells if out_of_place is None else cells[half:])
     # A time or bandwidth is never negative or N/A: a row whose first cell was torn off would be.
-    if any(cell is None or cell < 0 for group in (out_of_place, in_place) if group for cell in group[:3]):
+    measured = [cell for group in (out_of_place, in_place) if group for cell in (group.time_us, group.algbw, group.busbw)]
+    if any(cell is None or cell < 0 for cell in measured):
         return None
     max_delta = titles.max_delta if titles else _shows_delta(rest, half)
     size = int(tokens[0])
@@ -185,7 +218,7 @@ def describe_row(text: str, titles: Titles | None = None) -> dict[str, t.Any]:
     row = parse_row(text, titles)
     if row is None:
         return {"reject": True, "tokens": len(tokens) if starts_row(tokens) else None}
-    groups = [list(group[:4]) if group else None for group in (row.out_of_place, row.in_place)]
+    groups = [list(group.printed[:4]) if group else None for group in (row.out_of_place, row.in_place)]
     said: dict[str, t.Any] = {
         "reject": False,
         "tokens": len(tokens),
@@ -213,7 +246,7 @@ def _layout_words(row: Row) -> str:
         return "legacy redop, no root" if row.redop else "legacy type only"
     if row.redop is None:
         return "unified, blank redop" if row.root < 0 else "legacy root, no redop"
-    return "per iteration" if len(row.in_place) == 8 else "unified"
+    return "per iteration" if row.in_place.per_iteration else "unified"
 
 
 class RowReader:

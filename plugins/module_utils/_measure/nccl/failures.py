@@ -1,0 +1,134 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""What lines that belong to no table say of a run that went wrong: NCCL's warnings, the program's failures, the launcher's words."""
+
+from __future__ import annotations
+
+import re
+
+from .sections import Section
+
+_MAX_EVIDENCE = 5
+_RUNTIME = re.compile(r"NCCL version (\d\S*)")
+_FAILURE = re.compile(r"(?:^|\s)(\S+): Test (\w+) failure \S+ '(.*?)'?$")
+_CALL_CHAIN = re.compile(r"^ *\.\. (\S+) pid \d+: Test failure")
+_WATCHDOG = re.compile(r"(\S+): Test timeout \((\d+)s\)")
+_GPU_COUNT = re.compile(r"Invalid number of GPUs: (\d+) requested but only (\d+) were found")
+_COMPLETION = re.compile(r"Got completion from peer ([^<\s]+)(?:<\d+>)? with status=(\w+)\((\d+)\)(?:.*\bhca (\S+))?")
+_MISMATCH = re.compile(r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)")
+_PROCESS_NAME = re.compile(r"Process name: \[.*,(\d+)\]")
+_EXIT_CODE = re.compile(r"Exit code: +(\d+)")
+_SIGNALLED = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited")
+_SIGNAL = re.compile(r"exited\s+on signal (\d+)|^signal (\d+) ")
+_FALLBACK = re.compile(r"invalid (?:type|op|option|datatype|redop)\b.*default|unsupported|not supported.*ignor", re.IGNORECASE)
+# Texts that name a wrong set-up rather than a broken node, with the words a person needs.
+_SETUP_TEXTS: tuple[tuple[str, str], ...] = (
+    ("Mismatched NCCL version detected", "NCCL versions differ between ranks"),
+    ("Duplicate GPU detected", "two ranks were given the same GPU"),
+    ("no socket interface found", "NCCL_SOCKET_IFNAME names no interface"),
+    ("Failed to initialize any NET plugin", "no network plugin could be initialized"),
+    ("is available but not working", "MNNVL is present but IMEX is not configured"),
+    ("There are not enough slots", "mpirun has fewer slots than ranks"),
+    ("PRTE was unable", "the launcher could not start the processes"),
+    ("ORTE was unable", "the launcher could not start the processes"),
+    ("prterun was unable", "the launcher could not start the processes"),
+    ("mpirun was unable", "the launcher could not start the processes"),
+    ("Permission denied (publickey", "ssh refused the launcher's key"),
+    ("Could not resolve hostname", "a worker's host name cannot be resolved"),
+    ("error while loading shared libraries", "a library is missing in the image"),
+)
+_MALIGN_WARNINGS: tuple[str, ...] = (
+    "Got async fatal event",
+    "P2P is disabled between NVLINK connected GPUs",
+    "cuMulticast",
+    "ibv_modify_qp failed",
+    "Net device count differs",
+)
+
+
+def read_library_version(section: Section, text: str) -> None:
+    """`NCCL version 2.28.9+cuda13.0`, bare or as a debug message."""
+    match = _RUNTIME.match(text)
+    if match:
+        section.versions.setdefault("nccl_runtime", match.group(1))
+
+
+def read_warning(section: Section, text: str) -> None:
+    """A line with ` NCCL WARN ` in it."""
+    head, _mark, message = text.partition(" NCCL WARN ")
+    match = re.search(r"([^\s:>\[\]]+):\d+:\d+ \[", head)
+    host = match.group(1) if match else None
+    _read_setup_text(section, text)
+    match = _COMPLETION.search(message)
+    if match:
+        peer, status, code, hca = match.groups()
+        error = {"host": host, "peer": peer, "status": status, "code": int(code), "hca": hca}
+        if error not in section.ib_errors and len(section.ib_errors) < 1000:
+            section.ib_errors.append(error)
+    elif any(words in message for words in _MALIGN_WARNINGS) and len(section.warnings) < _MAX_EVIDENCE:
+        section.warnings.append(text.strip())
+
+
+def _read_setup_text(section: Section, text: str) -> None:
+    for words, meaning in _SETUP_TEXTS:
+        if words in text:
+            section.setup_faults.setdefault(meaning, text.strip())
+    match = _MISMATCH.search(text)
+    if match:
+        section.version_mismatch[match.group(1)] = int(match.group(2))
+        section.version_mismatch[match.group(3)] = int(match.group(4))
+
+
+def read_other(section: Section, text: str, body: str) -> None:
+    """A line that is no row, no comment and no debug line. text: as it was cleaned; body: without blanks around."""
+    if body.startswith("NCCL version "):
+        read_library_version(section, body)
+    elif " is not a power of 2, skipping" in body:
+        section.skipped = body
+    elif "Test timeout" in body:
+        match = _WATCHDOG.search(body)
+        if match:
+            section.watchdog = section.watchdog or (match.group(1), int(match.group(2)))
+    elif " failure " in body:
+        _read_failure(section, text, body)
+    elif "Invalid number of GPUs" in body:
+        match = _GPU_COUNT.search(body)
+        if match:
+            section.setup = {"requested_gpus": int(match.group(1)), "found_gpus": int(match.group(2)), "host": section.call_chain_host}
+    elif _FALLBACK.search(body):
+        if len(section.config_notes) < _MAX_EVIDENCE:
+            section.config_notes.append(body)
+    else:
+        _read_launcher(section, body)
+
+
+def _read_failure(section: Section, text: str, body: str) -> None:
+    match = _FAILURE.search(body)
+    if match:
+        words = re.split(r" \(run with NCCL_DEBUG| / ", match.group(3))[0].strip()
+        failure = {"kind": f"{match.group(2)} failure", "host": match.group(1), "text": words}
+        if failure not in section.failures and len(section.failures) < 1000:
+            section.failures.append(failure)
+        _read_setup_text(section, body)
+        return
+    match = _CALL_CHAIN.match(text)
+    if match:
+        section.call_chain_host = section.call_chain_host or match.group(1)
+        if section.setup and not section.setup.get("host"):
+            section.setup["host"] = match.group(1)
+
+
+def _read_launcher(section: Section, body: str) -> None:
+    _read_setup_text(section, body)
+    match = _PROCESS_NAME.search(body)
+    if match and section.exit_rank is None:
+        section.exit_rank = int(match.group(1))
+    match = _EXIT_CODE.match(body)
+    if match and section.said_exit_code is None:
+        section.said_exit_code = int(match.group(1))
+    match = _SIGNALLED.search(body)
+    if match and section.exit_rank is None:
+        section.exit_rank, section.exit_host = int(match.group(1)), match.group(2)
+    match = _SIGNAL.search(body)
+    if match and section.exit_rank is not None and section.exit_signal is None:
+        section.exit_signal = int(match.group(1) or match.group(2))
