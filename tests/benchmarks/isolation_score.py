@@ -71,11 +71,15 @@ def matches(world: World, fault: Fault, suspect: dict[str, t.Any]) -> bool:
     if kind == "node":
         # One node and its uplink are one component, also when the other end of the only boundary is meant.
         other_end = frozenset(range(world.count)) - fault.nodes
-        lone_domain = fault.kind == "uplink" and nodes in (fault.nodes, other_end)
-        return lone_domain or (fault.kind in NODE_CLASSES.values() and nodes == fault.nodes)
+        lone_domain = fault.kind == "uplink" and nodes in (fault.nodes, other_end, fault.nodes - _out(world))
+        blind = _out(world) | {node for other in world.faults if other.kind == "nvlport" for node in other.nodes}
+        lone_side = fault.kind == "trunk" and nodes in (fault.nodes - blind, fault.other - blind)
+        return lone_domain or lone_side or (fault.kind in NODE_CLASSES.values() and nodes == fault.nodes)
     if kind == "pair":
         carried = fault.kind == "route" and isinstance(world, WildWorld) and world.carries(min(nodes), max(nodes), fault)
-        return carried or (fault.kind == "pair" and nodes == fault.nodes)
+        # The way between two domains of which one node each is left is the way between these two.
+        ways = fault.kind == "xbound" and nodes == (fault.nodes | fault.other) - _out(world)
+        return carried or ways or (fault.kind == "pair" and nodes == fault.nodes)
     if kind == "boundary" and fault.kind == "xbound":
         ends = [frozenset(int(name[1:]) for name in side) for side in suspect["sides"]]
         return len(ends) == 2 and all(any(side <= end for side in ends) for end in (fault.nodes, fault.other))
@@ -86,6 +90,14 @@ def matches(world: World, fault: Fault, suspect: dict[str, t.Any]) -> bool:
     sides = [frozenset(int(name[1:]) for name in side) for side in suspect["sides"]]
     ends = {fault.nodes, fault.other}
     return fault.kind == "trunk" and all(any(side <= end for end in ends) for side in sides) and len(frozenset().union(*sides)) > 2
+
+
+def _out(world: World) -> frozenset[int]:
+    """Nodes that cannot speak for their domain: bad themselves over the network, lost, or never started."""
+    gone = {node for fault in world.faults if fault.kind in ("node", "nic", "intermittent") for node in fault.nodes}
+    if isinstance(world, WildWorld):
+        gone |= set(world.conditions.stuck) | set(world.conditions.lost)
+    return frozenset(gone)
 
 
 def score(world: World, session: Session) -> Score:

@@ -232,7 +232,7 @@ def _factor(now: Conditions, sigma: float, chance: random.Random, kind: str) -> 
     share = SHARES[now.told]
     if now.told == "one":
         # One limit for all shapes: a test that exceeds it by far while healthy hides what is not deep.
-        full = {"node": FULL["single"], "nvlport": FULL["domain-nvl"]}.get(kind, FULL["domain-net"])
+        full = {"node": FULL["single"], "nvlport": FULL["domain-nvl"], "trunk": FULL["domain-nvl"]}.get(kind, FULL["domain-net"])
         share = share * FULL["cross"] * (1 - SLOPE * 9) / full
     top = share * math.exp(-3 * sigma)
     return chance.uniform(0.94 * top, top) if chance.random() < 0.2 else chance.uniform(0.35, 0.94 * top)
