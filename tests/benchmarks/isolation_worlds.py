@@ -38,13 +38,26 @@ class Fault:
     p: float = 1.0
     load: bool = False
     other: frozenset[int] = frozenset()
+    size: int = 0
 
 
 class World:
-    """racks: size of a domain. bare: nodes carry no label."""
+    """rack: size of a domain; sizes: one size for each domain instead. bare: nodes carry no label."""
 
-    def __init__(self, count: int, rack: int, faults: t.Sequence[Fault], sigma: float, seed: int, mnnvl: bool = False, bare: bool = False):
+    def __init__(
+        self,
+        count: int,
+        rack: int,
+        faults: t.Sequence[Fault],
+        sigma: float,
+        seed: int,
+        mnnvl: bool = False,
+        bare: bool = False,
+        sizes: t.Sequence[int] = (),
+    ):
         self.count, self.rack, self.sigma, self.mnnvl, self.bare = count, rack, sigma, mnnvl, bare
+        sizes = sizes or [min(rack, count - at) for at in range(0, count, rack)]
+        self.home = [number for number, size in enumerate(sizes) for _node in range(size)]
         self.faults = list(faults)
         self.random = random.Random(seed)
         self.spread = [math.exp(self.random.gauss(0, SPREAD)) for _node in range(count)]
@@ -52,11 +65,14 @@ class World:
 
     def nodes(self) -> list[dict[str, t.Any]]:
         """What the planner is given."""
-        return [{"name": name, "domain": None if self.bare else f"r{at // self.rack:03d}"} for at, name in enumerate(self.names)]
+        return [{"name": name, "domain": None if self.bare else f"r{self.home[at]:03d}"} for at, name in enumerate(self.names)]
 
     def domains(self) -> list[list[int]]:
         """Members of each rack."""
-        return [list(range(at, min(at + self.rack, self.count))) for at in range(0, self.count, self.rack)]
+        result: dict[int, list[int]] = {}
+        for node, home in enumerate(self.home):
+            result.setdefault(home, []).append(node)
+        return list(result.values())
 
     def shows(self, fault: Fault, members: frozenset[int], transport: str) -> bool:
         """Does this test exercise the fault? Chance included."""
@@ -73,8 +89,8 @@ class World:
         if fault.kind == "intermittent":
             return net and self.random.random() < fault.p
         if fault.kind == "nvlport":
-            home = min(fault.nodes) // self.rack
-            return not net and sum(node // self.rack == home for node in members) > 1
+            home = self.home[min(fault.nodes)]
+            return not net and sum(self.home[node] == home for node in members) > 1
         if fault.kind == "pair":
             return net and len(inside) == 2
         if fault.kind == "uplink":

@@ -6,12 +6,18 @@ from __future__ import annotations
 
 import typing as t
 
-from . import pairs
+from . import links, pairs
 from . import suspects as single_suspects
 from .evidence import CONVICT
-from .node_sets import Nodes, circle, split
+from .node_sets import Combination, Nodes, circle, split
 from .search import Finding, Search
+from .soak import soak
 from .waves import Steps, Trial
+
+CROWDED = (
+    "tests across domains fail while others run beside them and pass alone: the switches between the domains are congested, "
+    "and no domain is to blame"
+)
 
 FEW = 4  # so many domains are compared with each other instead of being split further
 
@@ -51,12 +57,37 @@ def _split_and_descend(search: Search, units: list[Nodes], parent: Trial, verdic
     ]
     results = yield from search.all_of(jobs)
     bad = [(part, trial, found) for part, (found, trial) in zip(parts, results, strict=True) if found != "pass"]
+    if len(bad) == len(parts) > 2 and (yield from crowded(search, [trial for _part, trial, _found in bad])):
+        return
     known = list(search.findings)
     yield from search.all_of(search_domains(search, part, trial, found) for part, trial, found in bad)
     nodes = tuple(sorted(node for union in unions for node in union))
-    if all(found == "gray" for _part, _trial, found in bad) and not search.touched(nodes, known):
+    if all(found == "gray" for _part, _trial, found in bad) and not search.touched(nodes, known) and verdict != "gray":
         # No part failed, and what was unclear came out clean: the fault is between the parts.
-        yield from pairs.contradiction(search, nodes, unions, "net", parent, weak=verdict == "gray")
+        if not search.evidence.strong(parent):
+            again, parent = yield from search.decide(nodes, "net", "repeat domains that failed together", "the failure was noise")
+            if again != "fail":
+                return
+        yield from pairs.between(search, units, "net", [parent])
+
+
+def crowded(search: Search, trials: list[Trial]) -> Steps:
+    """Every test across domains of one wave failed. Does one of them pass when it runs alone? Then they disturb each other."""
+    smallest = min(trials, key=lambda trial: (len(trial.nodes), trial.nodes))
+    run = search.ask(
+        smallest.nodes,
+        "net",
+        "one of several failed tests, with nothing beside it",
+        "tests that run at once disturb each other",
+        exclusive=True,
+    )
+    verdict = yield from search.settle(run)
+    if verdict != "pass":
+        return False
+    members = sorted({node for trial in trials for node in trial.nodes})
+    if not any(finding.note == CROWDED for finding in search.findings):
+        search.unresolved(members, "net", CROWDED, trials)
+    return True
 
 
 def _screen(search: Search, nodes: Nodes, purpose: str, look_inside: bool = True) -> Steps:
@@ -80,14 +111,18 @@ def _compare(search: Search, units: list[Nodes], parent: Trial, again: bool = Tr
     partners = _good_crossers(search, units)
     failing: list[tuple[int, int]] = []
     suspects = list(range(len(units)))
-    if not partners:
-        # Two domains alone cannot say whose boundary it is: bring in others as witnesses.
+    if len(partners) < 2:
+        # Few domains alone cannot say whose boundary it is: bring in others as witnesses.
         units = units + _others(search, units)[: max(0, FEW - len(units))]
         if len(units) == 2:
-            yield from pairs.search_pairs(search, units, "net", [parent])
+            yield from pairs.narrow_and_blame(search, units[0], units[1], "net", [parent])
             return
-        failing, passing = yield from _rounds(search, units, parent)
+        rounds = yield from _rounds(search, units, parent)
+        if rounds is None:
+            return
+        failing, passing = rounds
         if not failing:
+            yield from pairs.between(search, units, "net", [parent])
             return
         more = _others(search, units) if again and not passing else []
         if more:
@@ -100,45 +135,41 @@ def _compare(search: Search, units: list[Nodes], parent: Trial, again: bool = Tr
         suspects = sorted({number for pair in failing for number in pair})
     before = search.changes
     while suspects:
-        # Each suspect needs a partner of its own in the same wave.
-        batch = []
-        free = list(partners)
-        for number in suspects:
-            partner = next((item for item in free if item != units[number]), None)
-            if partner is not None:
-                free.remove(partner)
-                batch.append((number, partner))
+        batch = _with_partners(units, suspects, partners)
         if not batch:
             break
-        yield from search.all_of(_halves(search, units[number], partner) for number, partner in batch)
-        suspects = [number for number in suspects if number not in {done for done, _partner in batch}]
+        yield from _halves(search, batch)
+        done = {unit for unit, *_combos in batch}
+        suspects = [number for number in suspects if units[number] not in done]
     if search.changes != before:
         return
     # Every domain works with a good one: what fails is between two of these.
-    if failing:
-        for a, b in failing:
-            yield from pairs.search_pairs(search, [units[a], units[b]], "net", [parent])
-    else:
-        yield from pairs.search_pairs(search, units, "net", [parent])
+    for a, b in failing:
+        yield from pairs.narrow_and_blame(search, units[a], units[b], "net", [parent])
+    if not failing:
+        yield from pairs.between(search, units, "net", [parent])
 
 
 def _no_two_work(search: Search, units: list[Nodes], failing: list[tuple[int, int]], parent: Trial) -> Steps:
     """Every pair of these domains fails. Look inside each: a bad pair of nodes shows, and a boundary common to the rest."""
     whole: list[tuple[int, int]] = []
     for a, b in failing:
-        found = yield from pairs.find_pairs(search, [(units[a], units[b])], "net")
-        for left, right in found:
+        found = yield from pairs.across(search, units[a], units[b], "net")
+        for (left, right), trial in found.combinations:
             if (left, right) == (units[a], units[b]):
                 whole.append((a, b))
             else:
-                yield from pairs.blame_or_soak(search, left, right, "net", [parent])
+                yield from links.blame_or_soak(search, left, right, "net", [parent, trial])
+        for nodes in found.many:
+            yield from pairs.many_at_once(search, nodes, "net", [parent])
     common = [number for number in range(len(units)) if whole and all(number in edge for edge in whole)]
     if len(whole) > 1 and len(common) == 1:
         left = units[common[0]]
         others = [units[number] for edge in whole for number in edge if number != common[0]]
         trials = [search.ask(left + other, "net", "a domain with each of the others", "the boundary of this domain") for other in others]
         yield trials
-        yield from _blame_boundary(search, left, trials, [(left, other) for other in others])
+        if search.total(trials) >= CONVICT:
+            search.blame_boundary(left, [trial for trial in trials if search.evidence.weight(trial) > 0])
     elif whole and len(whole) == len(failing):
         # Where a pair was found, the next closing test tells more without it.
         members = sorted({node for edge in whole for number in edge for node in units[number]})
@@ -154,20 +185,57 @@ def _others(search: Search, units: list[Nodes]) -> list[Nodes]:
 
 
 def _rounds(search: Search, units: list[Nodes], parent: Trial) -> Steps:
-    """Pairs of domains in rounds until something fails and something passes: (failing, passing) pairs."""
+    """Pairs of domains in rounds until something fails and something passes: (failing, passing) pairs.
+
+    None when they fail only because they run at once, or because of the number of nodes: that is on record.
+    """
     failing: list[tuple[int, int]] = []
     passing: list[tuple[int, int]] = []
-    for number, pairs_ in enumerate(circle(len(units))):
-        last = number == len(circle(len(units))) - 1
-        if last and not failing and len(pairs_) > 0:
-            yield from pairs.settle_combinations(search, [(units[a], units[b]) for a, b in pairs_], "net", [parent])
-            return [], passing
-        verdicts = yield from pairs.test_combinations(search, [(units[a], units[b]) for a, b in pairs_], "net")
+    for pairs_ in circle(len(units)):
+        trials = [search.ask(units[a] + units[b], "net", "two domains together", "a fault between them") for a, b in pairs_]
+        verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
+        bad = [trial for trial, verdict in zip(trials, verdicts, strict=True) if verdict == "fail"]
+        if len(bad) == len(trials) > 1 and not passing and not failing:
+            if (yield from crowded(search, bad)):
+                return None
+            found = yield from search.all_of(pairs.across(search, units[a], units[b], "net") for a, b in pairs_)
+            if all(item.many for item in found):
+                members = tuple(sorted(node for unit in units for node in unit))
+                yield from pairs.many_at_once(search, members, "net", [parent, *bad])
+                return None
         for pair, verdict in zip(pairs_, verdicts, strict=True):
-            (failing if verdict == "fail" else passing).append(pair)
+            if verdict != "untested":
+                (failing if verdict == "fail" else passing).append(pair)
         if failing and passing:
             break
     return failing, passing
+
+
+def _with_partners(units: list[Nodes], suspects: list[int], partners: list[Nodes]) -> list[tuple[Nodes, Combination, Combination]]:
+    """For each suspected domain two disjoint tests, each half with another good domain. As many as share no node.
+
+    One good domain serves two suspects, with one half each. With a single good domain both halves meet it.
+    """
+    slots = {partner: list(split(partner, 2)) for partner in partners}
+    batch: list[tuple[Nodes, Combination, Combination]] = []
+    for number in suspects:
+        unit = units[number]
+        near = [tuple(part) for part in split(unit, 2)]
+        if len(near) == 1:
+            near = near * 2
+        fit = sorted((item for item in slots if item != unit and slots[item]), key=lambda item: (-len(slots[item]), partners.index(item)))
+        if any(unit in (used, *(side for combo in combos for side in combo)) for used, *combos in batch):
+            continue
+        if len(near) == 2 and near[0] == near[1] and len(fit) > 1:
+            # One node cannot be in two tests of a wave; they run one after the other.
+            batch.append((unit, (near[0], tuple(slots[fit[0]].pop())), (near[1], tuple(slots[fit[1]].pop()))))
+        elif len(fit) > 1:
+            batch.append((unit, (near[0], tuple(slots[fit[0]].pop())), (near[1], tuple(slots[fit[1]].pop()))))
+        elif fit and len(slots[fit[0]]) > 1:
+            batch.append((unit, (near[0], tuple(slots[fit[0]].pop())), (near[1], tuple(slots[fit[0]].pop()))))
+        elif fit and len(fit[0]) == 1:
+            batch.append((unit, (near[0], tuple(slots[fit[0]].pop())), (near[1], fit[0])))
+    return batch
 
 
 def _good_crossers(search: Search, units: list[Nodes]) -> list[Nodes]:
@@ -186,83 +254,68 @@ def _good_crossers(search: Search, units: list[Nodes]) -> list[Nodes]:
     return result
 
 
-def _halves(search: Search, unit: Nodes, partner: Nodes) -> Steps:
-    """A domain against a good one, as two disjoint tests: both fail for a boundary, one fails for a pair."""
-    near, far = split(unit, 2), split(partner, 2)
-    if len(near) == len(far) == 1:
-        # One node against one node: the second witness must be somebody else.
-        more = next((other for other in _good_crossers(search, [unit, partner]) if other != partner), None)
-        if more is None:
-            yield from pairs.settle_combinations(search, [(unit, partner)], "net", [])
-            return
-        far = [partner, more]
-    combos = [(tuple(near[at % len(near)]), tuple(far[at % len(far)])) for at in range(2)]
+def _halves(search: Search, batch: list[tuple[Nodes, Combination, Combination]]) -> Steps:
+    """Domains against good ones, as two disjoint tests each: both fail for a boundary, one fails for a way between two."""
     purpose = "half of a domain with half of a domain that crosses well"
-    results = yield from search.all_of(_screen(search, tuple(sorted(a + b)), purpose, look_inside=False) for a, b in combos)
-    verdicts, trials = [verdict for verdict, _trial in results], [trial for _verdict, trial in results]
-    if verdicts == ["fail", "fail"]:
-        yield from _blame_boundary(search, unit, trials, combos)
-    elif "fail" in verdicts:
-        yield from pairs.settle_combinations(search, [combos[verdicts.index("fail")]], "net", [trials[verdicts.index("fail")]])
+    jobs = [_screen(search, tuple(sorted(a + b)), purpose, look_inside=False) for _unit, *combos in batch for a, b in combos]
+    results = yield from search.all_of(jobs)
+    both: list[tuple[Nodes, list[Combination], list[Trial]]] = []
+    for at, (unit, *combos) in enumerate(batch):
+        verdicts = [verdict for verdict, _trial in results[2 * at : 2 * at + 2]]
+        trials = [trial for _verdict, trial in results[2 * at : 2 * at + 2]]
+        if verdicts == ["fail", "fail"]:
+            both.append((unit, list(combos), trials))
+        elif "fail" in verdicts:
+            (left, right), trial = combos[verdicts.index("fail")], trials[verdicts.index("fail")]
+            yield from pairs.narrow_and_blame(search, left, right, "net", [trial])
+    if len(both) > 2 and (yield from crowded(search, [trial for _unit, _ways, shown in both for trial in shown])):
+        return
+    for unit, ways, shown in both:
+        yield from _blame_boundary(search, unit, ways, shown)
 
 
-def _blame_boundary(search: Search, unit: Nodes, trials: list[Trial], combos: list[tuple[Nodes, Nodes]]) -> Steps:
-    """Enough evidence for the boundary of a domain? Repeat the halves if not."""
+def _blame_boundary(search: Search, unit: Nodes, combos: list[Combination], trials: list[Trial]) -> Steps:
+    """Enough evidence for the boundary of a domain? Repeat the halves if not, or look for a way between two domains."""
+    homes = {search.unit_of[node] for _left, right in combos for node in right}
+    if len(homes) == 1 and not search.crossed(unit):
+        more = links.third(search, homes | {search.unit_of[unit[0]]}, [])
+        if more:
+            verdict, trial = yield from search.decide(
+                combos[0][0] + more, "net", "half of a domain with a third", "the boundary of this domain"
+            )
+            if verdict == "fail":
+                combos, trials, homes = [combos[1], (combos[0][0], more)], [trials[1], trial], {*homes, search.unit_of[more[0]]}
+    if len(homes) == 1 or search.crossed(unit):
+        for (left, right), trial in zip(combos, trials, strict=True):
+            yield from pairs.narrow_and_blame(search, left, right, "net", [trial])
+        return
     witnesses = [trial for trial in trials if search.evidence.weight(trial) > 0]
     total = search.total(trials)
     for _turn in range(search.limits["runs_per_test"]):
         if total >= CONVICT and len(witnesses) > 1:
             break
-        more = [search.ask(a + b, "net", "half of the domain again", "the boundary of this domain") for a, b in combos]
-        yield more
-        total += search.total(more)
-        witnesses += [trial for trial in more if search.evidence.weight(trial) > 0]
-    if total < CONVICT:
-        return
-    if len(search.home(unit[0])) == 1:
-        # The boundary of a one-node domain is the network path of that node.
-        search.accuse(unit[0], "net", total, witnesses)
-        return
-    home = search.unit_of[unit[0]]
-    for finding in list(search.findings):
-        if finding.kind == "rack-boundary" and home in {search.unit_of[node] for node in finding.left + finding.right}:
-            search.retract(finding)  # the boundary between this domain and another is now explained
-    search.blame(Finding("rack-boundary", "net", tuple(unit), strength=total, witnesses=witnesses, halves=list(combos)))
+        again = [search.ask(a + b, "net", "half of the domain again", "the boundary of this domain") for a, b in combos]
+        yield again
+        total += search.total(again)
+        witnesses += [trial for trial in again if search.evidence.weight(trial) > 0]
+    if total >= CONVICT:
+        search.blame_boundary(unit, witnesses)
 
 
 def boundary_control(search: Search, finding: Finding) -> Steps:
-    """A blamed boundary must be good inside, and every other way across it must fail too; else the blame is taken back."""
+    """A blamed boundary must be good inside; else the blame is taken back."""
     failed = 0
-    for turn in range(3):
-        if turn == 1 and not failed and finding.halves:
-            yield from _other_halves(search, finding)
-            return
+    for _turn in range(3):
         trial = search.ask(finding.left, "net", "control: the domain alone", "the fault is inside the domain")
         verdict = yield from search.settle(trial)
         finding.controls.append(trial)
         failed += verdict == "fail"
-        if turn == 1 and not failed:
+        if not failed:
             return
         if failed > 1:
             search.retract(finding)
-            yield from pairs.soak(search, finding.left, "net", finding.witnesses)
+            yield from soak(search, finding.left, "net", finding.witnesses)
             return
-
-
-def _other_halves(search: Search, finding: Finding) -> Steps:
-    """The halves the other way round: if they pass, two pairs looked like a boundary."""
-    # A boundary blamed for whole domains has as many tests as there were others; their left sides are the same.
-    (near, far), (rest, other) = finding.halves[:2]
-    swapped = [(near, other), (rest, far)]
-    if near == rest or far == other or any(node in search.tainted("net") for node in far + other):
-        return
-    trials = [search.ask(a + b, "net", "control: the halves of the domain the other way round", "the boundary") for a, b in swapped]
-    verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
-    if "pass" in verdicts:
-        search.retract(finding)
-        yield from pairs.settle_combinations(search, finding.halves, "net", finding.witnesses)
-    else:
-        finding.witnesses += [trial for trial in trials if search.evidence.weight(trial) > 0]
 
 
 def restricted(search: Search, members: t.Collection[int]) -> list[Nodes]:

@@ -28,6 +28,7 @@ STRONG_RATIO = 0.87  # a failure below this, and beyond 6 sigma, is never shrugg
 PRIOR_SIGMA, PRIOR_RUNS = 0.05, 4
 SIGMA_FLOOR, SIGMA_CEILING = 0.01, 0.15
 BASELINE_RUNS = 3
+DECIDED = 1.5  # standard errors by which the mean of repeats must clear a limit
 FLOOR_MARGIN, FLOOR_DOUBT = 0.04, 0.25  # a median this far above the expected value (more if few runs) means that it is a floor
 POOL = "all"
 
@@ -48,6 +49,7 @@ class Evidence:
         self._logs: dict[Kind, list[float]] = {}  # ln(value / expected), or ln(value) of runs that met the criterion; sorted
         self._groups: dict[Kind, set[tuple[int, ...]]] = {}  # whose runs these are: repeats of one group are no comparison
         self._unbound: set[Kind] = set()  # kinds with runs that no criterion judges
+        self._met = False  # somebody met the criterion: it is a limit that can be met
         # What follows is derived from the runs so far and forgotten with every new one.
         self._estimate: tuple[float, int] | None = None
         self._usuals: dict[Kind, float | None] = {}
@@ -85,7 +87,10 @@ class Evidence:
 
     def learn(self, trial: Trial) -> None:
         """Take one finished run into the estimates."""
-        if trial.outcome != "measured" or not _usable(trial.value) or (trial.expected is None and trial.passed is False):
+        if trial.passed and trial.binding and not self._met:
+            self._met = True
+            self._weights.clear()
+        if trial.outcome != "measured" or not _usable(trial.value) or (trial.binding and trial.passed is False):
             return
         log = math.log(t.cast(float, trial.value) / (trial.expected or 1.0))
         for kind in (_kind(trial), _pool(trial)):
@@ -115,7 +120,11 @@ class Evidence:
         median = logs[len(logs) // 2]
         if not relative:
             return median
-        return median if median > FLOOR_MARGIN + FLOOR_DOUBT / math.sqrt(len(logs)) else 0.0
+        if _is_floor(median, len(logs)):
+            return median
+        # Few runs of this kind: the others tell whether what the caller expects is a floor.
+        pool = self._logs.get((POOL, "", 0, True), [])
+        return median if pool and median > FLOOR_MARGIN and _is_floor(pool[len(pool) // 2], len(pool)) else 0.0
 
     def expected(self, trial: Trial) -> float | None:
         """The value a healthy group would show in this test, None when nothing is known."""
@@ -156,11 +165,43 @@ class Evidence:
         sigma = self.sigma if distance > 0 else self.cautious_sigma
         raw = FAULT_SHIFT / sigma**2 * distance
         weight = min(max(raw, -CLIP), CLIP)
-        # Where the fleet is the yardstick, it only says how clearly: the user's criterion, if it binds, says on which side a run is.
+        # The value only says how clearly: the user's criterion, if it binds, says on which side a run is. A limit that
+        # nobody has met yet says nothing of a run that is as good as expected.
         by_fleet = trial.expected is None or self._usual(_kind(trial)) != 0
-        if by_fleet and verdict is not None and trial.binding and weight * verdict < 0:
-            return verdict
-        return weight
+        if verdict is None or not trial.binding or weight * verdict >= 0 or not (by_fleet or self._met):
+            return weight
+        return verdict if by_fleet else math.copysign(min(abs(weight), BINARY), verdict)
+
+    def met(self, runs: t.Sequence[Trial], *, last: bool = False) -> bool | None:
+        """Whether repeated runs of one group meet the criterion: their mean decides. None: too close to tell, run it again.
+
+        last: there will be no further run.
+
+        The limit lies between the best run that missed it and the worst that met it. Where no run missed it, it is taken
+        to be no higher than where a healthy and a faulty group are told apart.
+        """
+        missed = [run for run in runs if run.passed is False and run.binding]
+        if len(missed) == len(runs) and len(runs) > 1:
+            return False
+        expected: float | None = None
+        logs = [math.log(t.cast(float, run.value)) for run in runs if _usable(run.value)]
+        if len(logs) < len(runs) or not missed:
+            expected = self.expected(runs[0]) if len(logs) == len(runs) else None
+            if missed or expected is None:
+                lead = len(runs) - 2 * len(missed)
+                return None if missed and abs(lead) < 2 and not last else lead > 0
+            limit = math.log(expected) + FAULT_SHIFT / 2
+        else:
+            worst = max(math.log(t.cast(float, run.value)) for run in missed)
+            best = min((math.log(t.cast(float, run.value)) for run in runs if run not in missed), default=worst)
+            expected = self.expected(runs[0])
+            # As far as these runs allow, where a healthy and a faulty group are told apart.
+            limit = (worst + best) / 2 if expected is None else min(max(math.log(expected) + FAULT_SHIFT / 2, worst), best)
+        mean = sum(logs) / len(logs)
+        margin = mean - limit
+        if not missed and expected is not None and mean - math.log(expected) > FAULT_SHIFT / 3:
+            return True  # nearer to healthy than to the limit
+        return None if abs(margin) < DECIDED * self.sigma / math.sqrt(len(logs)) and not last else margin > 0
 
     def strong(self, trial: Trial) -> bool:
         """True for a failure too deep to be noise."""
@@ -170,6 +211,11 @@ class Evidence:
         if deviation is None:
             return trial.outcome == "failed"
         return deviation < math.log(STRONG_RATIO) and deviation < -6 * self.sigma
+
+
+def _is_floor(median: float, runs: int) -> bool:
+    """Whether runs lie so far above what is expected that it must be a floor."""
+    return median > FLOOR_MARGIN + FLOOR_DOUBT / math.sqrt(runs)
 
 
 def _usable(value: float | None) -> bool:

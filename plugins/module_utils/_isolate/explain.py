@@ -35,7 +35,9 @@ def conclude(search: Search) -> dict[str, t.Any]:
     suspects = [_suspect(search, finding) for finding in findings]
     suspects.sort(key=lambda item: (-item["confidence"], item["class"], item["nodes"]))
     closed = _proven(search)
-    missing = _not_proven(search, findings, closed)
+    unlinked = _nvlink_unproven(search, findings)
+    closed -= set(unlinked)
+    missing = _not_proven(search, findings, closed, unlinked)
     hard = [item for item in suspects if item["class"] not in ("irreproducible", "unresolved")]
     if hard:
         verdict = "failed"
@@ -283,7 +285,29 @@ def _proof(search: Search) -> dict[str, t.Any] | None:
     return {"nodes": len(_proven(search)), "tests": [entry(search, trial) for trial in search.proofs]}
 
 
-def _not_proven(search: Search, findings: list[Finding], closed: set[int]) -> list[dict[str, t.Any]]:
+def _nvlink_unproven(search: Search, findings: list[Finding]) -> dict[int, str]:
+    """Nodes of NVLink domains that never passed as a whole over NVLink, and why. Closing tests know only the network.
+
+    A domain with a finding over NVLink is told of by that finding.
+    """
+    result: dict[int, str] = {}
+    for number, unit in enumerate(search.units):
+        if search.domain_transport(number) != "nvl" or not search.finished:
+            continue
+        left = [node for node in unit.nodes if node not in search.accused and node not in search.lost and node not in search.untested]
+        told = any(finding.transport == "nvl" and set(finding.left + finding.right) & set(unit.nodes) for finding in findings)
+        told = told or any(finding.kind_of_node == "node" for node, finding in search.accused.items() if node in unit.nodes)
+        if told or len(left) < 2 or search.passed_together(left, "nvl"):
+            continue
+        if len(unit.nodes) < search.options["min_group_size"]:
+            why = f"its {len(unit.nodes)} nodes are fewer than min_group_size {search.options['min_group_size']}"
+        else:
+            why = next((trial.reason for trial in search.never if set(trial.nodes) >= set(left)), "") or "it never passed as a whole"
+        result.update(dict.fromkeys(left, f"NVLink of its domain {unit.name} was not proven: {why}"))
+    return result
+
+
+def _not_proven(search: Search, findings: list[Finding], closed: set[int], unlinked: dict[int, str]) -> list[dict[str, t.Any]]:
     """Every target node outside the closing tests, with a code and a sentence. Accused nodes are listed too."""
     why: dict[int, tuple[str, str]] = {}
     for node, reason in search.lost.items():
@@ -303,7 +327,9 @@ def _not_proven(search: Search, findings: list[Finding], closed: set[int]) -> li
     for node in range(len(search.names)):
         if node in closed or node in why:
             continue
-        if len(search.names) == 1:
+        if node in unlinked:
+            why[node] = ("untested", unlinked[node])
+        elif len(search.names) == 1:
             why[node] = ("untested", "a single node has no partner: nothing between nodes was tested")
         elif search.stopped:
             why[node] = ("budget", search.stopped)

@@ -27,7 +27,8 @@ def make_units(domains: t.Sequence[str | None], mnnvl: bool) -> list[Unit]:
     """Domains of the nodes, which must be in name order.
 
     Nodes without a label are cut into name-ordered chunks of about the square root of all nodes: they are never
-    taken for one domain. Without NVLink domains, labels whose domains are mostly smaller than 4 nodes are ignored.
+    taken for one domain. Where most labelled domains hold a single node (and NVLink joins none), those single nodes
+    count as unlabelled too: a label that names every node tells nothing about its neighbours.
     """
     labelled: dict[str, list[int]] = {}
     bare: list[int] = []
@@ -36,8 +37,9 @@ def make_units(domains: t.Sequence[str | None], mnnvl: bool) -> list[Unit]:
             bare.append(node)
         else:
             labelled.setdefault(domain, []).append(node)
-    if labelled and not mnnvl and statistics.median(len(nodes) for nodes in labelled.values()) < 4:
-        labelled, bare = {}, list(range(len(domains)))
+    if labelled and not mnnvl and statistics.median(len(nodes) for nodes in labelled.values()) < 2:
+        bare = sorted([*bare, *(nodes[0] for nodes in labelled.values() if len(nodes) == 1)])
+        labelled = {name: nodes for name, nodes in labelled.items() if len(nodes) > 1}
     units = [Unit(name, tuple(nodes), True) for name, nodes in sorted(labelled.items())]
     if bare:
         size = math.ceil(math.sqrt(len(domains)))

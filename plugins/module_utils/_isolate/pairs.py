@@ -1,255 +1,248 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""A group failed although each of its parts is good: something between the parts. Pairs, partitions, soak."""
+"""A group failed although each of its parts is good: something between the parts. Which two do not work together?
+
+The members are numbered, and each wave tests the halves that share one bit of their number. A bad pair fails in the
+half that holds both ends, or in neither when the bit sets them apart; so a wave per bit leaves pairs that share no
+node, and these are tested in one wave more. Every combination of two was then in a test that passed, or is blamed, or
+the failure needs more members at once than two.
+"""
 
 from __future__ import annotations
 
 import typing as t
 
-from .evidence import CLEAR, CONVICT, FAIL
-from .node_sets import Combination, Nodes, circle, quarters, two_sides
-from .search import Finding, Search
+from . import links
+from .evidence import CLEAR, CONVICT
+from .node_sets import Combination, Nodes, circle, two_sides
+from .search import Search
+from .soak import SOAK_LEAST, soak
 from .waves import Steps, Trial
 
-SOAK_LEAST = 6  # fewer nodes than this are soaked together with known-good ones
+FEW_DOMAINS = 3
+MANY_RUNS = 4  # failures in a row, after which it is not chance that no two members explain them
+
+
+class Found(t.NamedTuple):
+    """What a search between members ended with.
+
+    combinations: two sides that fail together, with the test that showed it. many: sets that fail although any two
+    of their members work together. stuck: sets that could not be split further (their tests cannot be measured).
+    """
+
+    combinations: list[tuple[Combination, Trial]]
+    many: list[Nodes]
+    stuck: list[Nodes]
 
 
 def contradiction(search: Search, nodes: Nodes, parts: t.Sequence[Nodes], transport: str, parent: Trial, *, weak: bool) -> Steps:
     """The union failed, every part passed. weak: the union was only unclear."""
     if weak and transport == "net":
         return  # the closing test has the last word on the network
-    verdict, trial = yield from search.decide(
-        nodes, transport, f"repeat the failed group of {len(nodes)}: all parts pass", "the failure was noise"
-    )
-    if verdict == "pass":
-        if search.evidence.strong(parent):
-            yield from soak(search, nodes, transport, [parent])
-    elif verdict == "untested":
-        search.unresolved(nodes, transport, "the failed group could not be measured again", [parent])
+    witnesses = [parent]
+    if not search.evidence.strong(parent):
+        verdict, trial = yield from search.decide(
+            nodes, transport, f"repeat the failed group of {len(nodes)}: all parts pass", "the failure was noise"
+        )
+        if verdict == "pass":
+            return
+        if verdict == "untested":
+            search.unresolved(nodes, transport, "the failed group could not be measured again", [parent])
+            return
+        witnesses.append(trial)
+    if transport == "nvl":
+        yield from sides_or_pairs(search, parts, transport, witnesses)
     else:
-        yield from search_pairs(search, parts, transport, [parent, trial])
+        yield from between(search, [(node,) for node in nodes], transport, witnesses)
 
 
-def search_pairs(search: Search, parts: t.Sequence[Nodes], transport: str, witnesses: list[Trial]) -> Steps:
-    """Which two parts do not work together? All pairs of parts in rounds, until one round has exactly one failure."""
-    rounds = circle(len(parts))
+def sides_or_pairs(search: Search, parts: t.Sequence[Nodes], transport: str, witnesses: list[Trial]) -> Steps:
+    """Two sides of a domain (an NVLink switch) fail in every combination of parts; else look for pairs."""
     failing: list[tuple[int, int]] = []
     trials: list[Trial] = []
-    for number, pairs_ in enumerate(rounds):
-        if number == len(rounds) - 1 and not failing:
-            # Nothing else is left: look inside the remaining pairs at once.
-            yield from settle_combinations(search, [(parts[a], parts[b]) for a, b in pairs_], transport, witnesses)
-            return
-        asked = [search.ask(parts[a] + parts[b], transport, "two good groups together", "a fault between them") for a, b in pairs_]
+    for pairs_ in circle(len(parts)):
+        asked = [
+            search.ask(parts[a] + parts[b], transport, "two good groups together", "a fault between them", avoid=sum(parts, ()))
+            for a, b in pairs_
+        ]
         verdicts = yield from search.all_of(search.settle(trial) for trial in asked)
         trials += asked
-        bad = [pair for pair, verdict in zip(pairs_, verdicts, strict=True) if verdict == "fail"]
-        failing += bad
+        failing += [pair for pair, verdict in zip(pairs_, verdicts, strict=True) if verdict == "fail"]
         if len(failing) == 1:
             break
     sides = two_sides(failing, len(parts)) if len(failing) > 1 else None
     if sides:
         left, right = (tuple(sorted(node for part in side for node in parts[part])) for side in sides)
-        if min(len(left), len(right)) > 1:
-            shown = [trial for trial in trials if search.evidence.weight(trial) > 0]
-            inside = [trial for trial in trials if search.evidence.weight(trial) <= CLEAR]
-            if len(shown) > 2 and search.total(shown) >= CONVICT:
-                # Every crossing failed, each side passed: that is verification enough.
-                search.blame(_between(search, left, right, transport, search.total(shown), witnesses + shown, inside))
-            else:
-                yield from blame_or_soak(search, left, right, transport, witnesses)
+        shown = [trial for trial in trials if search.evidence.weight(trial) > 0]
+        inside = [trial for trial in trials if search.evidence.weight(trial) <= CLEAR]
+        if min(len(left), len(right)) > 1 and len(shown) > 2 and search.total(shown) >= CONVICT:
+            # Every crossing failed, each side passed: that is verification enough.
+            yield from links.blame_sides(search, left, right, transport, witnesses + shown, inside)
             return
+    if not failing:
+        yield from between(search, [(node,) for part in parts for node in part], transport, witnesses)
     for a, b in failing:
-        yield from settle_combinations(search, [(parts[a], parts[b])], transport, witnesses)
+        yield from narrow_and_blame(search, parts[a], parts[b], transport, witnesses)
 
 
-def settle_combinations(search: Search, candidates: list[Combination], transport: str, witnesses: list[Trial]) -> Steps:
-    """Narrow the candidates, then verify and blame what is found; what cannot be shown again is soaked."""
-    found = yield from find_pairs(search, candidates, transport)
-    union = sorted({node for left, right in candidates for node in left + right})
-    if not found:
-        yield from soak(search, tuple(union), transport, witnesses)
-    for left, right in found:
-        yield from blame_or_soak(search, left, right, transport, witnesses)
+def between(search: Search, members: t.Sequence[Nodes], transport: str, witnesses: list[Trial]) -> Steps:
+    """The members failed together, each is good by itself: find and blame what is between two of them."""
+    found = yield from _among(search, list(members), transport)
+    for (left, right), trial in found.combinations:
+        yield from narrow_and_blame(search, left, right, transport, [*witnesses, trial])
+    yield from search.all_of(many_at_once(search, nodes, transport, witnesses) for nodes in found.many)
+    for nodes in found.stuck:
+        search.unresolved(nodes, transport, "they fail together, and smaller groups of them cannot be measured", witnesses)
 
 
-def blame_or_soak(search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
-    """Verify a combination and blame it; what does not fail again is soaked."""
-    if not (yield from _blame_between(search, left, right, transport, witnesses)):
-        yield from soak(search, tuple(sorted(left + right)), transport, witnesses)
+def narrow_and_blame(search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
+    """Two good sides that fail together: narrow to pairs of nodes, or keep the whole where every crossing fails."""
+    found = yield from across(search, left, right, transport)
+    for (one, two), trial in found.combinations:
+        yield from links.blame_or_soak(search, one, two, transport, [*witnesses, trial])
+    for nodes in found.many:
+        yield from many_at_once(search, nodes, transport, witnesses)
+    for nodes in found.stuck:
+        search.unresolved(nodes, transport, "they fail together, and smaller groups of them cannot be measured", witnesses)
 
 
-def test_combinations(search: Search, combinations: t.Sequence[Combination], transport: str) -> Steps:
-    trials = [
-        search.ask(left + right, transport, "two good groups together", "a fault between the two groups") for left, right in combinations
-    ]
-    return (yield from search.all_of(search.settle(trial) for trial in trials))
-
-
-def find_pairs(search: Search, candidates: list[Combination], transport: str) -> Steps:
-    """Halve combinations of two good sides down to the pair at fault. One of the candidates is known to fail.
-
-    Each wave tests half of what is left; when nothing fails, the other half is not tested as such but halved in turn.
-    Returns combinations: single pairs, a whole combination where every crossing fails, or nothing (not reproducible).
-    """
-    smallest = search.options["min_group_size"]
-    while True:
-        now: list[Combination] = []
-        later: list[Combination] = []
-        for left, right in candidates:
-            if 2 < len(left) + len(right) < 2 * smallest and smallest > 2:
-                now.append((left, right))  # cannot be made smaller
-                continue
-            first, second = quarters(left, right)
-            now += first
-            later += second
-        verdicts = yield from test_combinations(search, now, transport)
-        failing = [item for item, verdict in zip(now, verdicts, strict=True) if verdict == "fail"]
-        if not failing:
-            if not later:
-                return []
-            candidates = later
-            continue
-        if len(failing) > 1 and later:
-            verdicts = yield from test_combinations(search, later, transport)
-            rest = [item for item, verdict in zip(later, verdicts, strict=True) if verdict == "fail"]
-            if len(failing) + len(rest) == len(now) + len(later):
-                return candidates
-            failing += rest
-        if len(failing) == 1 and failing[0] not in candidates and len(failing[0][0]) + len(failing[0][1]) > 2:
-            candidates = failing
-            continue
-        found: list[Combination] = []
-        for item in failing:
-            if item in candidates or len(item[0]) + len(item[1]) == 2:
-                found.append(item)
-            else:
-                found += yield from find_pairs(search, [item], transport)
-        return found
-
-
-def _blame_between(search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
-    """Verify a combination (two more failures, every side good by itself) and blame it. False: not reproduced."""
-    failures: list[Trial] = []
-    controls: list[Trial] = []
-    total = 0.0
-    for _turn in range(search.limits["runs_per_test"]):
-        run = search.ask(left + right, transport, "the suspected combination again", "a fault between these two sides")
-        yield [run]
-        weight = search.evidence.weight(run)
-        total += weight
-        if weight <= CLEAR:
-            return False
-        if weight > 0:
-            failures.append(run)
-        if len(failures) == 1 and not controls:
-            fine, controls = yield from _controls(search, left, right, transport)
-            if not fine:
-                return True  # a side by itself is at fault, and has been dealt with
-        if len(failures) >= 2 and total >= FAIL:
-            break
-    if len(failures) < 2 or total < FAIL:
-        return False
-    search.blame(_between(search, left, right, transport, max(CONVICT, total), witnesses + failures, controls))
-    return True
-
-
-def _between(
-    search: Search, left: Nodes, right: Nodes, transport: str, strength: float, witnesses: list[Trial], controls: list[Trial]
-) -> Finding:
-    """The finding for two sides that do not work together: pair, partition or boundary."""
-    homes = [{search.unit_of[node] for node in side} for side in (left, right)]
-    kind = "partition" if homes[0] == homes[1] else "rack-boundary"
-    if len(left) == len(right) == 1:
-        kind = "pair"
-    elif min(map(len, homes)) == 1 < max(map(len, homes)):
-        # One domain against several: its own boundary.
-        left, right = (left if len(homes[0]) == 1 else right), ()
-    return Finding(kind, transport, left, right, strength=strength, witnesses=witnesses, controls=controls)
-
-
-def _controls(search: Search, left: Nodes, right: Nodes, transport: str) -> Steps:
-    """Each side without the other: a single node with a neighbour, a group alone. (all pass, trials).
-
-    The closing tests, one with each side, are the second control of every side. Across domains the neighbour is one
-    of the other end: if that fails too, it is a boundary and not this pair.
-    """
-    trials = []
-    across = search.unit_of[left[0]] != search.unit_of[right[0]]
-    for side, other in ((left, right), (right, left)):
-        members: Nodes = side
-        if len(side) == 1:
-            home = search.home(other[0] if across else side[0])
-            neighbour = next((node for node in home if node not in side + other and search.good(node, transport)), None)
-            if neighbour is None and transport == "net":
-                neighbour = _neighbour_abroad(search, left + right)
-            if neighbour is None:
-                continue
-            members = (side[0], neighbour)
-        trials.append((side, search.ask(members, transport, "control: one side without the other", "this side by itself is at fault")))
-    verdicts = yield from search.all_of(search.settle(trial) for _side, trial in trials)
-    failing = [(side, trial) for (side, trial), verdict in zip(trials, verdicts, strict=True) if verdict == "fail"]
-    # Both ends fail across: a boundary, neither of them nor this pair.
-    boundary = len(failing) > 1 and all(trial.shape == "cross" for _side, trial in failing)
-    for side, trial in failing:
-        if len(side) == 1 and search.evidence.strong(trial) and not boundary:
-            search.accuse(side[0], transport, CONVICT, [trial], "intermittent")
-        elif len(side) > 1:
-            yield from soak(search, side, transport, [trial])
-    return not failing, [trial for _side, trial in trials]
-
-
-def _neighbour_abroad(search: Search, nodes: Nodes) -> int | None:
-    """A known-good node of another domain, when nothing is known against the boundaries."""
-    behind = search.behind_boundary()
-    if behind & set(nodes):
-        return None
-    usable = search.cleared["net"] - behind - search.tainted("net") - set(nodes)
-    return min(usable, key=lambda node: (not search.crosses(search.unit_of[node]), node), default=None)
-
-
-def soak(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
-    """Not reproducible: many short pair tests in changing pairings show a node that fails now and then."""
-    if transport == "net" and not any(search.evidence.strong(trial) for trial in witnesses):
-        return  # it may have been noise; the closing test has the last word on the network
-    nodes = tuple(node for node in nodes if node not in search.tainted(transport))
-    if len(nodes) < SOAK_LEAST:
-        homes = dict.fromkeys(search.unit_of[node] for node in nodes)
-        helpers = [node for home in homes for node in search.units[home].nodes if node not in nodes and search.good(node, transport)]
-        nodes = tuple(sorted([*nodes, *helpers[: SOAK_LEAST - len(nodes)]]))
-    if len(nodes) < 3:
-        search.irreproducible(nodes or witnesses[0].nodes, transport, witnesses)
+def many_at_once(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
+    """No two members explain the failure. Does it fail again?"""
+    seen = [trial for trial in search.of_node[nodes[0]] if trial.nodes == tuple(sorted(nodes)) and trial.transport == transport]
+    verdict, trial = "fail", seen[-1] if seen else witnesses[-1]
+    # A node that fails every second time fails twice in a row often enough.
+    domains = len({search.unit_of[node] for node in nodes})
+    while len(seen) < (MANY_RUNS if domains < FEW_DOMAINS else MANY_RUNS - 1) and verdict == "fail":
+        verdict, trial = yield from search.decide(nodes, transport, "all of them again: any two work together", "the failure was noise")
+        seen.append(trial)
+    if any(finding.kind == "unresolved" and set(finding.left) >= set(nodes) for finding in search.findings):
         return
-    failed: dict[int, list[Trial]] = {node: [] for node in nodes}
-    partners: dict[int, set[int]] = {node: set() for node in nodes}
-    passed: dict[int, int] = dict.fromkeys(nodes, 0)
-    waves = search.limits["soak_waves"] + (4 if search.options["soak"] else 0)
-    for _turn in range(waves):
-        order = list(nodes)
-        search.random.shuffle(order)
-        trials = [
-            search.ask(pair, transport, "soak: random pairs", "a node that fails now and then")
-            for pair in zip(order[::2], order[1::2], strict=False)
-        ]
-        yield trials
-        for trial in trials:
-            weight = search.evidence.weight(trial)
-            for node in set(nodes) & set(trial.nodes):  # a test may be padded with known-good nodes
-                if search.evidence.strong(trial):
-                    failed[node].append(trial)
-                    partners[node].update(set(nodes) & set(trial.nodes) - {node})
-                elif weight <= CLEAR:
-                    passed[node] += 1
-        culprits = [node for node in nodes if _unsteady(node, failed, partners, passed)]
-        if culprits:
-            for node in culprits:
-                search.accuse(node, transport, CONVICT, failed[node], "intermittent")
-            return
-    search.irreproducible(nodes, transport, witnesses)
+    flaky = len(nodes) <= SOAK_LEAST or any(search.evidence.weight(run) <= CLEAR for run in seen)
+    if verdict == "fail" and flaky:
+        yield from soak(search, nodes, transport, [*witnesses, trial])
+    elif verdict == "fail":
+        note = (
+            f"they fail together, yet every two parts of them work together: the fault needs many of these {len(nodes)} nodes at once "
+            "(load of a shared switch, or the size of the job), and none of them is to blame by itself"
+        )
+        search.unresolved(nodes, transport, note, [*witnesses, trial])
+    elif verdict == "pass" and any(search.evidence.strong(run) for run in witnesses):
+        yield from soak(search, nodes, transport, witnesses)
 
 
-def _unsteady(node: int, failed: dict[int, list[Trial]], partners: dict[int, set[int]], passed: dict[int, int]) -> bool:
-    """Failed at least twice with different partners, who passed elsewhere and failed less often."""
-    if len(failed[node]) < 2 or len(partners[node]) < 2:
-        return False
-    return all(passed[other] and len(failed[other]) < len(failed[node]) for other in partners[node])
+# ----- by the bits of their numbers -----
+
+
+def _among(search: Search, members: list[Nodes], transport: str) -> Steps:
+    """Among members of one set: Found."""
+    everybody = tuple(sorted(node for member in members for node in member))
+    live = list(range(len(members)))
+    apart = 0
+    for bit in reversed(range((len(members) - 1).bit_length())):
+        halves = [half for side in (0, 1) if (half := [at for at in live if at >> bit & 1 == side])]
+        if len(halves) < 2:
+            continue
+        verdicts, _trials = yield from _test(
+            search, [_union(members, half) for half in halves], [len(half) for half in halves], transport, everybody
+        )
+        if "untested" in verdicts:
+            return Found([], [], [_union(members, live)])
+        failing = [half for half, verdict in zip(halves, verdicts, strict=True) if verdict == "fail"]
+        if len(failing) == 2:
+            results = yield from search.all_of(_among(search, [members[at] for at in half], transport) for half in failing)
+            return _joined(results)
+        if failing:
+            live = failing[0]
+        else:
+            apart |= 1 << bit
+    couples = [(at, at ^ apart) for at in live if at < at ^ apart and at ^ apart in live]
+    sides = [(members[a], members[b]) for a, b in couples]
+    return (yield from _candidates(search, sides, transport, _union(members, live), everybody))
+
+
+def across(search: Search, left: Nodes, right: Nodes, transport: str) -> Steps:
+    """Between nodes of two sides: Found. A whole combination comes back when every crossing fails."""
+    everybody = tuple(sorted(left + right))
+    if len(everybody) == 2:
+        trial = search.ask(everybody, transport, "two good nodes together", "a fault between them", avoid=everybody)
+        verdict = yield from search.settle(trial)
+        return Found([((left, right), trial)], [], []) if verdict == "fail" else Found([], [everybody], [])
+    one, two = list(range(len(left))), list(range(len(right)))
+    apart = 0
+    for bit in reversed(range((max(len(left), len(right)) - 1).bit_length())):
+        combos = [([at for at in one if at >> bit & 1 == side], [at for at in two if at >> bit & 1 == side]) for side in (0, 1)]
+        combos = [(a, b) for a, b in combos if a and b]
+        if combos == [(one, two)] or not combos:
+            apart |= 0 if combos else 1 << bit
+            continue
+        sides = [(_pick(left, a), _pick(right, b)) for a, b in combos]
+        verdicts, trials = yield from _test(search, [a + b for a, b in sides], [2] * len(sides), transport, everybody)
+        if "untested" in verdicts:
+            return Found([], [], [_pick(left, one) + _pick(right, two)])
+        failing = [combo for combo, verdict in zip(combos, verdicts, strict=True) if verdict == "fail"]
+        if len(failing) == 2:
+            return (yield from _both(search, _pick(left, one), _pick(right, two), sides, trials, transport, everybody))
+        if failing:
+            one, two = failing[0]
+        else:
+            apart |= 1 << bit
+    couples: list[Combination] = [((left[at],), (right[at ^ apart],)) for at in one if at ^ apart in two]
+    return (yield from _candidates(search, couples, transport, _pick(left, one) + _pick(right, two), everybody))
+
+
+def _both(
+    search: Search, left: Nodes, right: Nodes, sides: list[Combination], trials: list[Trial], transport: str, everybody: Nodes
+) -> Steps:
+    """Two disjoint crossings of these sides failed: if the two others fail too it is the whole, else look into each."""
+    (a, b), (c, d) = sides
+    others = [(a, d), (c, b)]
+    verdicts, more = yield from _test(search, [x + y for x, y in others], [2, 2], transport, everybody)
+    failing = [side for side, verdict in zip(others, verdicts, strict=True) if verdict == "fail"]
+    if len(failing) == 2:
+        return Found([((left, right), trial) for trial in trials[:1]], [], [])
+    results = yield from search.all_of(across(search, x, y, transport) for x, y in [*sides, *failing])
+    return _joined(results)
+
+
+def _candidates(search: Search, sides: list[Combination], transport: str, live: Nodes, everybody: Nodes) -> Steps:
+    """Test what the bits left: combinations that share no node."""
+    verdicts, trials = yield from _test(search, [a + b for a, b in sides], [2] * len(sides), transport, everybody)
+    found = [(side, trial) for side, trial, verdict in zip(sides, trials, verdicts, strict=True) if verdict == "fail"]
+    if found:
+        return Found(found, [], [])
+    if "untested" in verdicts:
+        return Found([], [], [live])
+    return Found([], [live], [])
+
+
+def _test(search: Search, groups: list[Nodes], counts: list[int], transport: str, everybody: Nodes) -> Steps:
+    """Verdicts and trials of groups; one with a single member, or known to pass, is not run."""
+    known = [search.passed_together(group, transport) for group in groups]
+    trials: list[Trial | None] = []
+    jobs = []
+    for group, count, pass_ in zip(groups, counts, known, strict=True):
+        if count < 2 or pass_:
+            trials.append(pass_)
+            continue
+        trial = search.ask(group, transport, "good groups together", "a fault between them", avoid=everybody)
+        trials.append(trial)
+        jobs.append(search.settle(trial))
+    verdicts = iter((yield from search.all_of(jobs)))
+    return ["pass" if count < 2 or pass_ else next(verdicts) for count, pass_ in zip(counts, known, strict=True)], trials
+
+
+def _union(members: t.Sequence[Nodes], which: t.Iterable[int]) -> Nodes:
+    return tuple(sorted(node for at in which for node in members[at]))
+
+
+def _pick(nodes: Nodes, which: t.Iterable[int]) -> Nodes:
+    return tuple(nodes[at] for at in which)
+
+
+def _joined(results: t.Iterable[Found]) -> Found:
+    joined = Found([], [], [])
+    for result in results:
+        joined.combinations.extend(result.combinations)
+        joined.many.extend(result.many)
+        joined.stuck.extend(result.stuck)
+    return joined

@@ -8,10 +8,14 @@ they work among themselves they are the other side of a partition, and no bad no
 
 from __future__ import annotations
 
+import itertools
+
 from .evidence import CLEAR, CONVICT, FAIL
-from .node_sets import Nodes
+from .node_sets import Nodes, circle
 from .search import Finding, Search
 from .waves import Steps, Trial
+
+MOST_ROUNDS = 3  # of couples of accused nodes over NVLink; over the network two sides of a domain are rare
 
 
 def reconsider_sides(search: Search) -> Steps:
@@ -36,7 +40,9 @@ def _doubtful(search: Search, unit: int, transport: str) -> list[Finding]:
         for finding in search.findings
         if finding.transport == transport
         and home.issuperset(finding.left + finding.right)
-        and (finding.kind in ("pair", "partition", "irreproducible") or finding.kind_of_node in ("nic", "nvl", "intermittent"))
+        and (
+            finding.kind in ("pair", "partition", "irreproducible", "unresolved") or finding.kind_of_node in ("nic", "nvl", "intermittent")
+        )
     ]
     nodes = [finding for finding in found if finding.kind == "node"]
     if any(_mixed(search, finding) for finding in nodes):
@@ -44,6 +50,8 @@ def _doubtful(search: Search, unit: int, transport: str) -> list[Finding]:
     if len(nodes) >= (2 if transport == "nvl" else 3):
         return found
     if any(finding.kind == "partition" for finding in found) and len(found) > 1:
+        return found
+    if transport == "nvl" and any(finding.kind == "unresolved" for finding in found):
         return found
     return []
 
@@ -60,14 +68,14 @@ def _sides(search: Search, unit: int, transport: str, findings: list[Finding]) -
     accused = [finding.left[0] for finding in findings if finding.kind == "node"]
     if len(accused) == len(findings) and not any(_mixed(search, finding) for finding in findings):
         # Nothing but accused nodes: only if two of them work together it is worth a closer look.
-        couples = _strangers(search, accused, transport)
-        trials = [search.ask(couple, transport, "two accused nodes together", "two sides of a domain, not bad nodes") for couple in couples]
-        verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
-        if "pass" not in verdicts:
+        work = yield from _accused_together(search, accused, transport)
+        if work is None:
+            _cannot_tell(search, findings, transport)
+        if not work:
             return
     broken = {node for node, finding in search.accused.items() if finding not in findings} | set(search.lost)
     nodes = tuple(node for node in search.units[unit].nodes if node not in broken)
-    groups = _worked_together(search, nodes, transport)
+    groups = search.sides(nodes, transport)
     if not groups:
         return  # every node was lost in the meantime
     main, others = groups[0], groups[1:]
@@ -84,6 +92,14 @@ def _sides(search: Search, unit: int, transport: str, findings: list[Finding]) -
     verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
     if verdicts != ["pass", "pass"]:
         return
+    quiet = [tuple(node for node in side if node not in search.accused) for side in (main, second)]
+    if all(quiet):
+        # Without the accused: if the rest of both sides work together it was the accused.
+        crossing_verdict, _trial = yield from search.decide(
+            quiet[0] + quiet[1], transport, "both sides without the accused nodes", "two sides of a domain, not bad nodes"
+        )
+        if crossing_verdict == "pass":
+            return
     witnesses: list[Trial] = []
     inside = set(main) | set(second)
     for finding in findings:
@@ -100,29 +116,51 @@ def _second_side(search: Search, others: list[Nodes], transport: str) -> Steps:
     start = others[0]
     rest = others[1:]
     if len(start) == 1:
-        couples = _strangers(search, [group[0] for group in others], transport)
-        trials = [search.ask(couple, transport, "two accused nodes together", "two sides of a domain, not bad nodes") for couple in couples]
-        verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
-        good = [couple for couple, verdict in zip(couples, verdicts, strict=True) if verdict == "pass"]
-        if not good:
+        work = yield from _accused_together(search, [group[0] for group in others], transport)
+        if not work:
             return ()
-        start = good[0]
+        start = work
         rest = [group for group in others if not set(group) & set(start)]
     joined = yield from _meet(search, start, rest, transport)
     return tuple(sorted({node for group in [start, *joined] for node in group}))
 
 
-def _strangers(search: Search, nodes: list[int], transport: str) -> list[tuple[int, int]]:
-    """Disjoint couples that are not known to fail together."""
-    couples = []
-    rest = list(nodes)
-    while len(rest) > 1:
-        node = rest.pop(0)
-        mate = next((other for other in rest if not _failed_together(search, (node,), (other,), transport)), None)
-        if mate is not None:
-            rest.remove(mate)
-            couples.append((node, mate))
-    return couples
+def _accused_together(search: Search, nodes: list[int], transport: str) -> Steps:
+    """Accused nodes of one domain that pass together: () if none do, None if that cannot be measured.
+
+    They meet in rounds of couples. Where groups must be larger they are filled with other accused nodes only: anybody
+    else may be on the other side.
+    """
+    groups: list[list[Nodes]]
+    home = {mate for node in nodes for mate in search.home(node)}
+    smallest = search.options["min_group_size"]
+    if smallest > 2 and transport == "nvl":
+        if len(nodes) < smallest:
+            return None
+        groups = [[some] for some in itertools.islice(itertools.combinations(nodes, smallest), MOST_ROUNDS)]
+    else:
+        groups = [[(nodes[a], nodes[b]) for a, b in pairs] for pairs in circle(len(nodes))[: MOST_ROUNDS if transport == "nvl" else 1]]
+    for group in groups:
+        couples = [couple for couple in group if len(couple) > 2 or not _failed_together(search, couple[:1], couple[1:], transport)]
+        known = next((couple for couple in couples if search.passed_together(couple, transport)), None)
+        if known:
+            return known
+        purpose = "two accused nodes together" if len(group[0]) == 2 else "the accused nodes of a domain together"
+        trials = [search.ask(couple, transport, purpose, "two sides of a domain, not bad nodes", avoid=home) for couple in couples]
+        verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
+        if "pass" in verdicts:
+            return couples[verdicts.index("pass")]
+    return ()
+
+
+def _cannot_tell(search: Search, findings: list[Finding], transport: str) -> None:
+    """Bad nodes or one side of a domain: nothing that can be run tells."""
+    nodes = [finding.left[0] for finding in findings]
+    witnesses = [trial for finding in findings for trial in finding.witnesses]
+    for finding in findings:
+        search.retract(finding)
+    note = "they fail with the rest of their domain and are too few to be tested without it: bad nodes, or one side of the domain"
+    search.unresolved(nodes, transport, note, witnesses)
 
 
 def _meet(search: Search, side: Nodes, groups: list[Nodes], transport: str) -> Steps:
@@ -133,23 +171,6 @@ def _meet(search: Search, side: Nodes, groups: list[Nodes], transport: str) -> S
     ]
     verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
     return [group for group, verdict in zip(groups, verdicts, strict=True) if verdict == "pass"]
-
-
-def _worked_together(search: Search, nodes: Nodes, transport: str) -> list[Nodes]:
-    """Nodes joined by passing tests, largest group first."""
-    group_of = {node: node for node in nodes}
-    for node in nodes:
-        for trial in search.of_node[node]:
-            same = trial.transport == transport and len(trial.nodes) > 1 and search.evidence.weight(trial) <= CLEAR
-            if same and trial.shape != "cross":
-                mates = {group_of[mate] for mate in trial.nodes if mate in group_of}
-                for mate in group_of:
-                    if group_of[mate] in mates:
-                        group_of[mate] = group_of[node]
-    groups: dict[int, list[int]] = {}
-    for node in nodes:
-        groups.setdefault(group_of[node], []).append(node)
-    return sorted((tuple(group) for group in groups.values()), key=lambda group: (-len(group), group))
 
 
 def _failed_together(search: Search, side: Nodes, group: Nodes, transport: str) -> bool:

@@ -2,20 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the search knows: who is cleared on which transport, who is accused, which components are blamed.
 
-The procedures in `leaves`, `pairs`, `boundaries` and `closing` work on one `Search`.
+The procedures in `suspects`, `pairs`, `links`, `boundaries` and `closure` work on one `Search`.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import typing as t
 
-from .evidence import CLEAR, CONVICT, FAIL, QUIET
+from . import posterior
+from .evidence import CLEAR, CLIP, CONVICT, FAIL, QUIET
 from .node_sets import Nodes
 from .state import State
 from .waves import Engine, Steps, Trial
 
+SMALL = 4  # groups up to this size are repeats of their own, not steps on the way to a suspect
 WIDE = 64  # larger groups are no witnesses against a single node
 
 
@@ -35,7 +38,6 @@ class Finding:
     witnesses: list[Trial] = dataclasses.field(default_factory=list)
     controls: list[Trial] = dataclasses.field(default_factory=list)
     note: str = ""
-    halves: list[tuple[Nodes, Nodes]] = dataclasses.field(default_factory=list)  # the two tests that blame a boundary
 
     @property
     def own_boundary(self) -> bool:
@@ -61,6 +63,7 @@ class Search(Engine):
         self.random = random.Random(self.options["seed"])  # noqa: S311 (reproducible shuffles, no secret)
         self.changes = 0
         self._tainted: dict[tuple[str, int, int, int], set[int]] = {}
+        self._chance: tuple[tuple[int, int, int], list[tuple[Trial, bool]]] = ((-1, 0, 0), [])
         self.reconsidered: dict[tuple[int, str], list[Finding]] = {}
 
     # ----- verdict of a group -----
@@ -80,6 +83,8 @@ class Search(Engine):
             sum_ = self.total(runs)
             if all(run.outcome == "unmeasured" for run in runs):
                 return "untested"
+            if first.nodes and not any(self.evidence.weight(run) for run in runs):
+                return "untested"  # there is nothing to compare these values with
             if sum_ <= CLEAR:
                 break
             if sum_ >= FAIL:
@@ -182,9 +187,14 @@ class Search(Engine):
         usable = sorted(self.cleared[transport] - members - tainted)
         near = [node for node in usable if self.unit_of[node] in homes]
         if transport == "nvl":
-            return near
+            # From the side of the domain that a good member is known to be on: another side would fail by itself.
+            known = members & self.cleared[transport]
+            sides = [side for side in self.sides(self.cleared[transport] & set(self.home(min(members))), transport) if known & set(side)]
+            return [node for node in near if node in sides[0]] if sides else near
         behind = self.behind_boundary()
-        return near + [node for node in usable if self.unit_of[node] not in homes and node not in behind]
+        far = [node for node in usable if self.unit_of[node] not in homes and node not in behind]
+        works = {home for home in {self.unit_of[node] for node in far} if self.crosses(home)}
+        return near + sorted(far, key=lambda node: self.unit_of[node] not in works)
 
     def home(self, node: int) -> Nodes:
         """The domain of a node."""
@@ -216,26 +226,150 @@ class Search(Engine):
             if trial.shape == "cross" and not all(self.crosses(unit) for unit in {self.unit_of[member] for member in trial.nodes}):
                 continue
             others = set(trial.nodes) - {node}
-            if others <= self.cleared[transport] and not others & tainted:
+            one_side = transport == "net" or len(others) < 2 or len(self.sides(others, transport, self.home(node))) == 1
+            if others <= self.cleared[transport] and not others & tainted and one_side:
                 trials.append(trial)
         failing = [trial for trial in trials if self.evidence.weight(trial) > 0]
+        if all(trial.shape == "cross" for trial in failing):
+            # Nothing failed inside the domain: then the ways to the others must be known to work.
+            trials = [trial for trial in trials if trial not in failing or self.ways_work(node, trial)]
+            failing = [trial for trial in failing if trial in trials]
         smallest = min((len(trial.nodes) for trial in failing if len(trial.nodes) > 2), default=0)
         counted = [trial for trial in trials if trial not in failing or len(trial.nodes) in (2, smallest)]
         witnesses = [trial for trial in failing if trial in counted]
         common = set.intersection(*(set(trial.nodes) for trial in witnesses)) if witnesses else set()
-        return self.total(counted), witnesses, common == {node}
+        clip = self.clip(node)
+        return sum(min(self.evidence.weight(trial), clip) for trial in counted), witnesses, common == {node}
+
+    def ways_work(self, node: int, trial: Trial) -> bool:
+        """Whether neighbours of the node passed together with every other domain of a test."""
+        home = set(self.home(node)) - {node}
+        if not home:
+            return True
+        others = {self.unit_of[mate] for mate in trial.nodes} - {self.unit_of[node]}
+        return all(
+            any(not home.isdisjoint(members) and not members.isdisjoint(self.units[other].nodes) for members in self.passes["net"])
+            for other in others
+        )
+
+    def clip(self, node: int) -> float:
+        """The most that one run counts against a node, see `posterior`."""
+        return min(CLIP, -math.log(self.outlier_rate(node)))
+
+    def outlier_rate(self, node: int, *, repeated: bool = True) -> float:
+        """Share of the runs without this node that were slow by chance: nothing explains them, and they did not repeat."""
+        version = (len(self.trials), self.changes, len(self.passes["net"]) + len(self.passes["nvl"]))
+        if self._chance[0] != version:
+            slow = [
+                (trial, self.passed_together(trial.nodes, trial.transport) is not None)
+                for trial in self.trials
+                if trial.outcome == "measured" and len(trial.nodes) > 1 and self.evidence.strong(trial) and not self.explained(trial)
+            ]
+            self._chance = version, slow
+        seen = sum(node not in trial.nodes and (passed or not repeated) for trial, passed in self._chance[1])
+        return posterior.outlier_rate(seen, len(self.trials))
 
     def try_to_convict(self, node: int, transport: str) -> bool:
         """Accuse the node if two witnesses that share nothing else carry it."""
         total, failing, alone = self.case(node, transport)
         strongest = max((self.evidence.weight(trial) for trial in failing), default=0.0)
-        if total < CONVICT or total - strongest < FAIL or len(failing) < 2 or not alone:
+        enough = total >= CONVICT and posterior.convicts("node", total)
+        if not enough or total - strongest < FAIL or len(failing) < 2 or not alone:
+            return False
+        if transport == "nvl" and not self._failed_on_every_side(node, failing):
             return False
         self.accuse(node, transport, total, failing)
         return True
 
+    def sides(self, nodes: t.Iterable[int], transport: str, through: t.Iterable[int] = ()) -> list[Nodes]:
+        """Nodes of a domain joined by passing tests inside it, the largest group first; other nodes may join them too."""
+        wanted = set(nodes)
+        group_of = {node: node for node in sorted(wanted | set(through))}
+        for node in group_of:
+            for trial in self.of_node[node]:
+                if trial.transport == transport and len(trial.nodes) > 1 and trial.shape != "cross" and self.group_passed(trial):
+                    mates = {group_of[mate] for mate in trial.nodes if mate in group_of}
+                    for mate in group_of:
+                        if group_of[mate] in mates:
+                            group_of[mate] = group_of[node]
+        groups: dict[int, list[int]] = {}
+        for node in sorted(wanted):
+            groups.setdefault(group_of[node], []).append(node)
+        return sorted((tuple(group) for group in groups.values()), key=lambda group: (-len(group), group))
+
+    def group_passed(self, trial: Trial) -> bool:
+        """Whether all runs of the same group together say that it passes: one of several may have passed by chance."""
+        runs = [run for run in self.of_node[trial.nodes[0]] if run.nodes == trial.nodes and run.transport == trial.transport]
+        return self.total(runs) <= CLEAR
+
+    def _failed_on_every_side(self, node: int, failing: list[Trial]) -> bool:
+        """Whether the node failed with each group of its domain that works together: else it may belong to another side."""
+        good = [mate for mate in self.home(node) if mate != node and self.good(mate, "nvl")]
+        met = {mate for trial in failing for mate in trial.nodes}
+        return all(met & set(side) for side in self.sides(good, "nvl"))
+
+    def unsteadiness(self, node: int, transport: str, apart: t.Collection[int] = ()) -> tuple[float, list[Trial]]:
+        """Evidence that a node fails now and then, from its tests that nothing else explains; and the failed ones.
+
+        Only failures with others that it passed with too: it fails now and then. Of the large groups that led to the
+        node only the smallest counts: they were picked because they failed.
+        apart: nodes whose tests with this one do not count.
+        """
+        failed: list[Trial] = []
+        passed: list[Trial] = []
+        mine = self.accused.get(node)
+        for trial in self.of_node[node]:
+            if trial.transport != transport or not 2 <= len(trial.nodes) <= WIDE or self.explained(trial, without=mine):
+                continue
+            weight = self.evidence.weight(trial)
+            if weight <= CLEAR:
+                passed.append(trial)
+            elif weight >= FAIL and not set(apart) & set(trial.nodes):
+                failed.append(trial)
+        # A failure with somebody it never passed with may be a bad way to them.
+        known = {mate for trial in passed for mate in trial.nodes}
+        failed = [trial for trial in failed if known.issuperset(trial.nodes)]
+        large = sorted((trial for trial in failed if len(trial.asked or trial.nodes) > SMALL), key=lambda trial: len(trial.nodes))
+        failed = [trial for trial in failed if trial not in large[1:]]
+        return posterior.unsteady(len(failed), len(passed), self.outlier_rate(node, repeated=False)), failed
+
+    def try_unsteady(self, node: int, transport: str, apart: t.Collection[int] = ()) -> bool:
+        """Accuse the node of failing now and then, if its failures are too many for chance and share nothing but it."""
+        strength, failed = self.unsteadiness(node, transport, apart)
+        if len(failed) < 2 or not posterior.convicts("intermittent", strength):
+            return False
+        if set.intersection(*(set(trial.nodes) for trial in failed)) != {node}:
+            return False
+        self.accuse(node, transport, strength, failed, "intermittent")
+        return True
+
+    def crossed(self, nodes: Nodes) -> bool:
+        """Whether at least half of a domain passed together with others: its own boundary is good."""
+        mine = set(self.home(nodes[0]))
+        return any(2 * len(members & mine) >= len(nodes) and not members <= mine for members in self.passes["net"])
+
+    def blame_boundary(self, nodes: Nodes, witnesses: list[Trial]) -> bool:
+        """Hold the boundary of a domain responsible, unless it was seen to cross as a whole."""
+        if self.crossed(nodes):
+            return False
+        total = sum(min(self.evidence.weight(trial), CLIP) for trial in witnesses)
+        out = set(self.accused) | set(self.lost) | set(self.untested)
+        if len(set(self.home(nodes[0])) - out) == 1:
+            # The boundary of a domain with one usable node is the network path of that node.
+            self.accuse(nodes[0], "net", total, witnesses)
+            return True
+        home = self.unit_of[nodes[0]]
+        for finding in list(self.findings):
+            if finding.kind == "rack-boundary" and home in {self.unit_of[node] for node in finding.left + finding.right}:
+                self.retract(finding)  # the boundary between this domain and another is now explained
+        self.blame(Finding("rack-boundary", "net", nodes, strength=total, witnesses=witnesses))
+        return True
+
     def accuse(self, node: int, transport: str, strength: float, witnesses: list[Trial], kind_of_node: str = "") -> None:
-        """Hold one node responsible."""
+        """Hold one node responsible, and no pair that it is an end of."""
+        for finding in list(self.findings):
+            if finding.kind == "pair" and node in finding.left + finding.right:
+                self.retract(finding)
         for cleared in self.cleared.values():
             cleared.discard(node)
         self.accused[node] = self.blame(

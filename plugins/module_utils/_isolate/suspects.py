@@ -67,7 +67,7 @@ def _references(search: Search, good: list[Nodes], transport: str) -> Steps:
     nodes = [node for part in (idle if all(idle) else good) for node in part]
     verdict, trial = yield from search.decide(nodes, transport, "the good parts of the domain together", "two sides of the domain")
     if verdict == "fail":
-        yield from pairs.search_pairs(search, good, transport, [trial])
+        yield from pairs.sides_or_pairs(search, good, transport, [trial])
 
 
 def examine(search: Search, groups: Groups, transport: str) -> Steps:
@@ -203,6 +203,10 @@ def _match(
             fresh = free
         # A partner from another failed group: a bad pair inside the group must not look like a bad node.
         apart = [ref for ref in fresh if group_of.get(ref) != group_of[node]] or fresh
+        if transport == "nvl" and met[node]:
+            # And from the side of the domain that it has not met: one side must not look bad to the other.
+            known = [side for side in search.sides(references, transport) if met[node] & set(side)]
+            apart = [ref for ref in apart if not any(ref in side for side in known)] or apart
         if apart:
             used.add(apart[0])
             result.append((node, apart[0], True))

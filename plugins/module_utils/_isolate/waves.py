@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing as t
+from collections import Counter
 
 from .evidence import Evidence
 from .node_sets import Nodes, Unit, make_units
@@ -38,6 +39,9 @@ class Trial:
     reason: str = ""
     log: str = ""
     unmeasured: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
+    asked: Nodes = ()  # without the known-good nodes it was filled with
+    avoid: frozenset[int] = frozenset()  # nodes it must not be filled with
+    exclusive: bool = False  # runs in a wave of its own
 
     def take(self, result: dict[str, t.Any]) -> None:
         """Fill in what came back."""
@@ -77,6 +81,7 @@ class Engine:
         self.pending: list[Trial] = []
         self.outstanding: list[Trial] = []
         self.lost: dict[int, str] = {}
+        self.never: list[Trial] = []  # tests that never could be measured
         self.wave = 0
         self.tests = 0
         self.node_minutes = 0.0
@@ -129,19 +134,32 @@ class Engine:
         home = self.unit_of[nodes[0]]
         return f"domain-{transport}" if all(self.unit_of[node] == home for node in nodes) else "cross"
 
-    def ask(self, nodes: t.Iterable[int], transport: str, purpose: str, hypothesis: str) -> Trial:
-        """Request a test. Evidence from before answers it at once; nodes that were lost are left out."""
+    def ask(
+        self,
+        nodes: t.Iterable[int],
+        transport: str,
+        purpose: str,
+        hypothesis: str,
+        *,
+        avoid: t.Iterable[int] = (),
+        exclusive: bool = False,
+    ) -> Trial:
+        """Request a test. Evidence from before answers it at once; nodes that were lost are left out.
+
+        avoid: nodes that must not fill a group up to `min_group_size`: a group filled with somebody the fault may be
+        between would fail for a reason of its own. exclusive: no other test runs at the same time.
+        """
         members = tuple(sorted(node for node in set(nodes) if node not in self.lost))
         transport = transport if len(members) > 1 else "net"
         smallest = self.options["min_group_size"]
         wanted = members
         if 1 < len(members) < smallest:
-            members = self._padded(members, transport, smallest)
+            members = self._padded(members, transport, frozenset(avoid))
         trial = Trial(self.shape_of(members, transport) if members else "single", transport, members, purpose, hypothesis)
+        trial.asked, trial.avoid, trial.exclusive = wanted, frozenset(avoid), exclusive
         prior = self._priors.get((members, transport))
         if not members or 1 < len(members) < smallest:
-            why = f"{len(wanted)} nodes and no known-good ones to reach min_group_size {smallest}" if wanted else "its nodes were lost"
-            trial.take({"outcome": "unmeasured", "reason": why})
+            trial.take({"outcome": "unmeasured", "reason": self._too_few(wanted)})
         elif prior:
             trial.id = f"w00-{sum(1 for other in self.trials if not other.wave) + 1:02d}"
             trial.take(prior.pop(0))
@@ -154,11 +172,17 @@ class Engine:
         """Known-good nodes to fill a group with; the search overrides it."""
         return ()
 
-    def _padded(self, members: Nodes, transport: str, size: int) -> Nodes:
+    def _padded(self, members: Nodes, transport: str, avoid: frozenset[int]) -> Nodes:
         taken = {node for trial in self.pending for node in trial.nodes}
-        spare = [node for node in self.spare_partners(members, transport) if node not in self.lost]
-        free = [node for node in spare if node not in taken] + [node for node in spare if node in taken]
-        return tuple(sorted([*members, *free[: size - len(members)]]))
+        # Others each time: what two failed tests have in common must be the nodes that were asked for.
+        met = Counter(node for member in members for trial in self.of_node[member] for node in trial.nodes)
+        spare = [node for node in self.spare_partners(members, transport) if node not in self.lost and node not in avoid]
+        free = sorted(spare, key=lambda node: (met[node], node in taken))
+        return tuple(sorted([*members, *free[: self.options["min_group_size"] - len(members)]]))
+
+    def _too_few(self, nodes: Nodes) -> str:
+        smallest = self.options["min_group_size"]
+        return f"{len(nodes)} nodes and no known-good ones to reach min_group_size {smallest}" if nodes else "its nodes were lost"
 
     def untouched_priors(self, singles: bool) -> list[tuple[Nodes, str, dict[str, t.Any]]]:
         """Evidence from before that no request has used yet: of single nodes, or of groups."""
@@ -195,8 +219,10 @@ class Engine:
         chosen: list[Trial] = []
         minutes = 0.0
         for trial in self.pending:
-            if len(chosen) == room:
+            if len(chosen) == room or (chosen and chosen[0].exclusive):
                 break
+            if trial.exclusive and chosen:
+                continue
             if busy.isdisjoint(trial.nodes):
                 cost = len(trial.nodes) * usual_minutes(len(trial.nodes))
                 if budget["node_minutes"] is not None and self.node_minutes + minutes + cost > budget["node_minutes"]:
@@ -233,8 +259,16 @@ class Engine:
         self.wall_minutes += longest
         self.outstanding = []
         self._drop_lost()
-        if not any(trial.wave for trial in self.trials) and not self.pending:
+        if not any(trial.wave for trial in self.trials) and not self.pending and self._hopeless():
             self.stopped = "no test could be measured"
+
+    def _hopeless(self) -> bool:
+        """Nothing was ever measured, and no two nodes whose tests never start would explain it."""
+        apart: list[set[int]] = []
+        for nodes in (trial.nodes for trial in self.never):
+            if all(seen.isdisjoint(nodes) for seen in apart):
+                apart.append(set(nodes))
+        return len(apart) > 2
 
     def _again(self, trial: Trial, result: dict[str, t.Any]) -> None:
         """Not the nodes' fault: run it again, a few times; it never becomes evidence."""
@@ -243,18 +277,28 @@ class Engine:
             self.pending.insert(0, trial)
         else:
             trial.take(result)
+            self.never.append(trial)
 
     def _drop_lost(self) -> None:
+        """Waiting tests go on without the lost nodes; one that became too small is filled up again or dropped."""
         if not self.lost:
             return
         kept = []
         for trial in self.pending:
             nodes = tuple(node for node in trial.nodes if node not in self.lost)
-            if nodes != trial.nodes and (not nodes or (len(nodes) == 1 and len(trial.nodes) > 1)):
-                trial.take({"outcome": "unmeasured", "reason": "its nodes were lost"})
-                trial.nodes = nodes
+            if nodes == trial.nodes:
+                kept.append(trial)
                 continue
-            trial.nodes, trial.shape = nodes, self.shape_of(nodes, trial.transport)
+            trial.asked = tuple(node for node in trial.asked if node not in self.lost)
+            gone = not trial.asked or (len(trial.asked) == 1 and len(trial.nodes) > 1)
+            if not gone and 1 < len(nodes) < self.options["min_group_size"]:
+                nodes = self._padded(nodes, trial.transport, trial.avoid)
+                gone = len(nodes) < self.options["min_group_size"]
+            trial.nodes = nodes
+            if gone:
+                trial.take({"outcome": "unmeasured", "reason": "its nodes were lost" if len(trial.asked) < 2 else self._too_few(nodes)})
+                continue
+            trial.shape = self.shape_of(nodes, trial.transport)
             kept.append(trial)
         self.pending = kept
 

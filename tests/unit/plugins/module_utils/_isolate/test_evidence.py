@@ -123,9 +123,11 @@ def test_two_sides_only_for_a_complete_pattern() -> None:
     assert grouping.two_sides({(0, 1), (1, 2), (0, 2)}, 3) is None
 
 
-def test_units_ignore_labels_of_tiny_domains_but_not_nvlink_domains() -> None:
+def test_labels_that_name_single_nodes_are_ignored_and_labels_of_small_racks_are_not() -> None:
+    single = [f"r{at}" for at in range(16)]
+    assert [len(unit.nodes) for unit in grouping.make_units(single, False)] == [4, 4, 4, 4]
     labels = [f"r{at // 2}" for at in range(16)]
-    assert [len(unit.nodes) for unit in grouping.make_units(labels, False)] == [4, 4, 4, 4]
+    assert [(unit.real, len(unit.nodes)) for unit in grouping.make_units(labels, False)] == [(True, 2)] * 8
     assert len(grouping.make_units(labels, True)) == 8
     mixed = grouping.make_units(["a"] * 8 + [None], False)
     assert [(unit.real, len(unit.nodes)) for unit in mixed] == [(True, 8), (False, 1)]

@@ -1,0 +1,255 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Verifies and blames what is between two sides: a pair, a partition of a domain, a boundary of one domain or of two."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .evidence import CLEAR, CONVICT, FAIL
+from .node_sets import Nodes
+from .search import Finding, Search
+from .soak import soak
+from .waves import Steps, Trial
+
+
+def blame_or_soak(search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
+    """Verify a combination and blame it; what does not fail again is soaked."""
+    if any(_same(finding, left, right) for finding in search.findings):
+        return
+    together = set(left) | set(right)
+    failures = [trial for trial in witnesses if set(trial.asked or trial.nodes) == together and search.evidence.weight(trial) >= FAIL]
+    controls, doubt = yield from _controls(search, left, right, transport, witnesses)
+    if doubt or any(search.try_unsteady(side[0], transport, other) for side, other in ((left, right), (right, left)) if len(side) == 1):
+        return  # a side by itself is at fault, and has been dealt with
+    for _turn in range(search.limits["runs_per_test"]):
+        if _enough(search, together, failures):
+            break
+        run = search.ask(left + right, transport, "the suspected combination again", "a fault between these two sides", avoid=left + right)
+        yield [run]
+        weight = search.evidence.weight(run)
+        if run.outcome == "unmeasured":
+            continue
+        if weight <= CLEAR:
+            yield from soak(search, tuple(sorted(left + right)), transport, [*witnesses, *failures])
+            return
+        if weight > 0:
+            failures.append(run)
+    if _enough(search, together, failures):
+        yield from blame_sides(search, left, right, transport, [*failures, *(w for w in witnesses if w not in failures)], controls)
+    else:
+        search.unresolved(left + right, transport, "they fail together at times, too close to the limit to tell", [*witnesses, *failures])
+
+
+def _enough(search: Search, together: set[int], failures: list[Trial]) -> bool:
+    """Two failures at least, which have nothing in common but the two sides."""
+    if len(failures) < 2 or search.total(failures) < CONVICT:
+        return False
+    return set.intersection(*(set(trial.nodes) for trial in failures)) == together
+
+
+def blame_sides(search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial], controls: list[Trial]) -> Steps:
+    """The finding for two sides that do not work together: pair, partition or boundary."""
+    homes = [{search.unit_of[node] for node in side} for side in (left, right)]
+    kind = "partition" if homes[0] == homes[1] else "rack-boundary"
+    if len(left) == len(right) == 1:
+        kind = "pair"
+    elif kind == "rack-boundary" and all(len(home) == 1 for home in homes):
+        left, right = yield from _grown(search, left, right, transport)
+        if any(_same(finding, left, right) for finding in search.findings):
+            return
+    strength = search.total(trial for trial in witnesses if search.evidence.weight(trial) > 0)
+    search.blame(Finding(kind, transport, left, right, strength=strength, witnesses=witnesses, controls=controls))
+
+
+def _same(finding: Finding, left: Nodes, right: Nodes) -> bool:
+    """The same two sides, or sides inside those of a finding."""
+    if not finding.right:
+        return False
+    sides = (set(finding.left), set(finding.right))
+    return any(one.issuperset(left) and two.issuperset(right) for one, two in (sides, sides[::-1]))
+
+
+def _grown(search: Search, left: Nodes, right: Nodes, transport: str) -> Steps:
+    """Parts of two domains fail in every crossing: do the rest of both domains too? Then it is the way between the domains."""
+    out = search.tainted(transport)
+    rests = [tuple(node for node in search.home(side[0]) if node not in side and node not in out) for side in (left, right)]
+    if not any(rests):
+        return left, right
+    sides = [rest or side for rest, side in zip(rests, (left, right), strict=True)]
+    verdict, _trial = yield from search.decide(
+        sides[0] + sides[1], transport, "the rest of both domains together", "the way between the two domains"
+    )
+    if verdict != "fail":
+        return left, right
+    grown = [tuple(sorted((*side, *rest))) for side, rest in zip((left, right), rests, strict=True)]
+    return grown[0], grown[1]
+
+
+# ----- controls -----
+
+
+def _controls(search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
+    """Each side without the other must pass with the neighbours of the other: (controls, doubt).
+
+    Most searches have shown that already. doubt: a side fails with others too; it has been dealt with.
+    """
+    controls: list[Trial] = []
+    missing: list[tuple[Nodes, Nodes]] = []
+    for side, other in ((left, right), (right, left)):
+        shown = _shown(search, side, other, transport)
+        if shown:
+            controls.append(shown)
+        else:
+            missing.append((side, other))
+    busy: set[int] = set(left + right)
+    asked = []
+    for side, other in missing:
+        partner = _partner(search, side, other, transport, busy)
+        if partner is not None:
+            busy.update(partner)
+            asked.append(
+                (
+                    side,
+                    search.ask(
+                        side + partner,
+                        transport,
+                        "control: one side without the other",
+                        "this side by itself is at fault",
+                        avoid=left + right,
+                    ),
+                )
+            )
+    verdicts = yield from search.all_of(search.settle(trial) for _side, trial in asked)
+    controls += [trial for _side, trial in asked]
+    failing = [(side, trial) for (side, trial), verdict in zip(asked, verdicts, strict=True) if verdict == "fail"]
+    if not failing:
+        return controls, False
+    doubt = False
+    whole = [side for side, _trial in failing if len(side) > 1 and not _partition(search, left, right)]
+    if (
+        len(whole) == len(failing) == 1
+        and len(controls) == 2
+        and {search.unit_of[node] for node in left} != {search.unit_of[node] for node in right}
+    ):
+        # It fails with the other side and with a third domain, and the other side passes with that: its own boundary.
+        inside = [trial for trial in witnesses if set(trial.asked or trial.nodes) <= set(left + right)]
+        if search.blame_boundary(whole[0], [*inside, failing[0][1]]):
+            return controls, True
+    for side, trial in failing:
+        other = right if side == left else left
+        doubt = (yield from _doubt(search, side, other, trial, transport, busy)) or doubt
+    return controls, doubt
+
+
+def _shown(search: Search, side: Nodes, other: Nodes, transport: str) -> Trial | None:
+    """A passing test of the whole side with a neighbour of the other, without the other.
+
+    For two whole domains the neighbour is any third domain, else a node of the other's domain.
+    """
+    wanted, out = set(side), set(other)
+    if _partition(search, side, other):
+        return search.passed_together(side, transport)
+    homes = {search.unit_of[node] for node in other}
+    whole = len(other) > 1 and homes != {search.unit_of[node] for node in side}
+    for members, trial in zip(reversed(search.passes[transport]), reversed(search.pass_trials[transport]), strict=True):
+        if not wanted <= members or members & out:
+            continue
+        rest = members - wanted
+        if whole and any(search.unit_of[node] not in homes and search.unit_of[node] != search.unit_of[side[0]] for node in rest):
+            return trial
+        if not whole and any(search.unit_of[node] in homes and search.passed_together((node, other[0]), transport) for node in rest):
+            return trial
+    return None
+
+
+def _partition(search: Search, side: Nodes, other: Nodes) -> bool:
+    """Two groups of one domain: the control of a group is the group alone."""
+    return min(len(side), len(other)) > 1 and len({search.unit_of[node] for node in side + other}) == 1
+
+
+def _partner(search: Search, side: Nodes, other: Nodes, transport: str, busy: t.Collection[int]) -> Nodes | None:
+    """Known-good nodes for a control: neighbours of the other side, or a third domain where the sides are whole domains."""
+    homes = {search.unit_of[node] for node in other}
+    mine = {search.unit_of[node] for node in side}
+    if _partition(search, side, other):
+        return ()
+    if len(other) > 1 and homes != mine:
+        return third(search, homes | mine, busy)
+    near = [node for home in sorted(homes) for node in search.units[home].nodes if node not in busy and search.good(node, transport)]
+    near.sort(key=lambda node: (search.passed_together((node, other[0]), transport) is None, node))
+    if near:
+        return (near[0],)
+    if homes != mine or transport == "nvl":
+        return None
+    return third(search, homes | mine, busy, 1)
+
+
+def third(search: Search, homes: t.Collection[int], busy: t.Collection[int], most: int = 0) -> Nodes | None:
+    """Another domain, one that crosses well if there is one; `most` nodes of it."""
+    if any(home in {search.unit_of[node] for node in search.behind_boundary()} for home in homes) and most:
+        return None
+    out = search.tainted("net") | search.behind_boundary() | set(busy)
+    units = [tuple(node for node in unit.nodes if node not in out) for number, unit in enumerate(search.units) if number not in homes]
+    fit = [unit for unit in units if unit and all(node in search.cleared["net"] for node in unit)]
+    fit.sort(key=lambda unit: (not search.crosses(search.unit_of[unit[0]]), -len(unit), unit))
+    return (fit[0][:most] if most else fit[0]) if fit else None
+
+
+def _doubt(search: Search, side: Nodes, other: Nodes, failed: Trial, transport: str, busy: set[int]) -> Steps:
+    """A side failed without the other too. Is it the side, or its way to the whole domain of the other? True if settled."""
+    homes = {search.unit_of[node] for node in other}
+    mine = {search.unit_of[node] for node in side}
+    across = homes != mine
+    purpose, hypothesis = "control again, with another partner", "this side is at fault"
+    partner = _partner(search, side, other, transport, busy | set(failed.nodes))
+    if len(side) == 1 and across and partner is None:
+        partner = third(search, homes | mine, busy | set(failed.nodes), 1)
+    if partner is None and len(side) == 1 and search.try_unsteady(side[0], transport):
+        return True
+    if partner is None:
+        search.unresolved(side + other, transport, "each of them fails with others too, and there is nobody left to try", [failed])
+        return True
+    verdict, trial = yield from search.decide(side + partner, transport, purpose, hypothesis)
+    if verdict == "pass" and not across:
+        return False  # the first control has a fault of its own
+    if across and len(side) == 1:
+        return (yield from _way_or_node(search, side, other, [failed, trial], verdict, transport))
+    if verdict == "pass":
+        return False
+    if len(side) > 1 and across:
+        search.blame_boundary(side, [failed, trial])
+        return True
+    if not search.try_to_convict(side[0], transport):
+        search.try_unsteady(side[0], transport)
+    if side[0] not in search.accused:
+        search.unresolved(side, transport, "it fails with several good nodes and passes with others", [failed, trial])
+    return True
+
+
+def _way_or_node(search: Search, side: Nodes, other: Nodes, trials: list[Trial], verdict: str, transport: str) -> Steps:
+    """A node fails with several nodes of another domain: the way between both domains, or the node by itself."""
+    witnesses = [trial for trial in trials if search.evidence.weight(trial) > 0]
+    out = search.tainted(transport)
+    homes = [tuple(node for node in search.home(end[0]) if node not in out) for end in (side, other)]
+    rests = [tuple(node for node in home if node not in set(side + other)) or home for home in homes]
+    same_way = verdict != "fail" or any(search.unit_of[node] == search.unit_of[other[0]] for node in trials[-1].nodes)
+    if same_way and rests != homes:
+        verdict, trial = yield from search.decide(
+            rests[0] + rests[1], transport, "the rest of both domains together", "the way between the two domains"
+        )
+        if verdict == "fail":
+            strength = search.total(witnesses) + search.evidence.weight(trial)
+            search.blame(Finding("rack-boundary", transport, homes[0], homes[1], strength=strength, witnesses=[*witnesses, trial]))
+            return True
+    if verdict == "pass":
+        # The way works for the others: does the node fail elsewhere too?
+        abroad = third(search, {search.unit_of[node] for node in side + other}, (), 2)
+        for node in abroad or ():
+            yield from search.decide(
+                (*side, node), transport, "a node that fails with another domain, with a third one", "this node is at fault"
+            )
+    if search.try_to_convict(side[0], transport) or search.try_unsteady(side[0], transport):
+        return True
+    search.unresolved(side + other, transport, "fails with several partners of that domain", witnesses)
+    return True
