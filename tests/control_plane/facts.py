@@ -185,7 +185,8 @@ class _Cleaner:
 
 def load(name: str) -> Object:
     """The recorded facts of a case."""
-    return yaml.safe_load((FOLDER / f"{name}.yml").read_text(encoding="utf-8"))
+    facts: Object = yaml.safe_load((FOLDER / f"{name}.yml").read_text(encoding="utf-8"))
+    return facts
 
 
 class _Dumper(yaml.SafeDumper):

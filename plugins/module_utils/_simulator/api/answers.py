@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..deps import orjson, web
+from .deps import orjson, web
 from .errors import ApiError
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
-from ..deps import orjson
+from .deps import orjson
 from .objects import Object
 from .resources import CustomKind, Resource, ResourceTable
 from .schema import OBJECT_META, BuiltInTypes

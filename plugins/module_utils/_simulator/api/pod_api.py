@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..deps import aiohttp, orjson, web
 from . import clock
+from .deps import aiohttp, orjson, web
 from .errors import ApiError, bad_request, conflict, forbidden_field, invalid, invalid_value, not_found, required
 from .objects import Object
 from .options import Options
@@ -20,9 +20,9 @@ _LOG_QUERY = ("follow", "timestamps", "tailLines", "sinceSeconds", "sinceTime", 
 _TOPOLOGY_LABELS = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
-def success(code: int = 201) -> Object:
+def _success() -> Object:
     """The Status that answers an action without a result."""
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 def bind(registry: Registry, resource: Resource, namespace: str, name: str, body: t.Any, options: Options) -> Object:
@@ -41,7 +41,7 @@ def bind(registry: Registry, resource: Resource, namespace: str, name: str, body
     if old.obj["spec"].get("schedulingGates"):
         raise conflict("", "pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
     if options.dry_run:
-        return success()
+        return _success()
     now = clock.stamp(clock.now())
     status = dict(old.obj.get("status") or {})
     conditions = [item for item in status.get("conditions") or () if item.get("type") != "PodScheduled"]
@@ -56,7 +56,7 @@ def bind(registry: Registry, resource: Resource, namespace: str, name: str, body
             metadata[key] = {**(metadata.get(key) or {}), **added}
     obj = {**old.obj, "metadata": metadata, "spec": {**old.obj["spec"], "nodeName": node}, "status": status}
     registry.store.write(resource.storage, obj, old)
-    return success()
+    return _success()
 
 
 def _topology_labels(registry: Registry, node: str) -> dict[str, str]:
@@ -70,7 +70,7 @@ def evict(registry: Registry, resource: Resource, namespace: str, name: str, bod
     """Delete a pod the way drain does. PodDisruptionBudgets are stored, not enforced."""
     delete_options = (body or {}).get("deleteOptions") or {} if isinstance(body, dict) else {}
     registry.delete(resource, namespace, name, delete_options, dry_run=options.dry_run)
-    return success()
+    return _success()
 
 
 class LogProxy:

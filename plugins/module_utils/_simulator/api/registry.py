@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import typing as t
 
-from ..deps import orjson
 from . import admission, clock, defaults, deletion, event_views, patch, server_side_apply, structural, updates
 from .decoding import Decoder
+from .deps import orjson
 from .errors import FieldError, already_exists, bad_request, invalid, not_found, unsupported_media_type
 from .objects import Object
 from .options import Options

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ..deps import orjson, web
 from . import protobuf
+from .deps import orjson, web
 from .errors import ApiError, bad_request, invalid, unsupported, unsupported_media_type
 from .objects import Object
 from .options import Options

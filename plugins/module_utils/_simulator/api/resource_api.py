@@ -8,9 +8,9 @@ import asyncio
 import contextlib
 import typing as t
 
-from ..deps import orjson, web
 from . import pod_api, watching
 from .answers import Answer
+from .deps import orjson, web
 from .errors import ApiError, bad_request, invalid, method_not_allowed, required, unsupported_media_type
 from .objects import Object
 from .options import Options

@@ -10,7 +10,7 @@ import re
 import typing as t
 
 from ..._common.errors import InputError
-from ..deps import jsonschema_rs, orjson
+from .deps import jsonschema_rs, orjson
 from .objects import Object
 
 _BASE = "https://kubernetes.io/api/_definitions.json"
@@ -76,11 +76,6 @@ class TypeNode:
     def atomic(self) -> bool:
         """Whether this object is owned as a whole by server-side apply."""
         return self.schema.get("x-kubernetes-map-type") == "atomic"
-
-    @property
-    def typed(self) -> bool:
-        """Whether anything is known about this place."""
-        return bool(self.schema)
 
 
 UNTYPED = TypeNode({}, {})

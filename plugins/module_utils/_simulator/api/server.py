@@ -19,11 +19,11 @@ import socket
 import typing as t
 from urllib.parse import unquote
 
-from ..deps import orjson, require, web
 from . import gc
 from .admission import system_priority_classes
 from .answers import Answer, of_error, response
 from .audit import Audit
+from .deps import orjson, require, web
 from .discovery import Documents
 from .errors import ApiError, no_such_path
 from .options import Options

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import typing as t
 
-from ..deps import orjson
+from .deps import orjson
 from .errors import expired
 from .objects import Object
 

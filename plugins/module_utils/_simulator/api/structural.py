@@ -8,8 +8,8 @@ import copy
 import functools
 import typing as t
 
-from ..deps import jsonschema_rs
 from . import clock
+from .deps import jsonschema_rs
 from .errors import FieldError, duplicate, invalid_value, required, unsupported
 from .objects import Object
 from .resources import Resource

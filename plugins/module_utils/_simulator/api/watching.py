@@ -10,8 +10,8 @@ import random
 import time
 import typing as t
 
-from ..deps import orjson, web
 from . import event_views, selectors, tables
+from .deps import orjson, web
 from .errors import ApiError, bad_request, expired, forbidden_field, invalid
 from .objects import Object
 from .registry import Registry

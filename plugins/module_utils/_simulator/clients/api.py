@@ -25,11 +25,7 @@ from ..._common.errors import ClusterError, InputError
 
 Object: t.TypeAlias = dict[str, t.Any]
 
-PATCH_TYPES = {
-    "strategic": "application/strategic-merge-patch+json",
-    "merge": "application/merge-patch+json",
-    "json": "application/json-patch+json",
-}
+_PATCH_TYPES = {"strategic": "application/strategic-merge-patch+json", "merge": "application/merge-patch+json"}
 _RETRY_STATUS = (429, 500, 502, 503, 504)
 _ATTEMPTS = 6
 _CALM_CALLS = 6
@@ -121,11 +117,13 @@ class Api:
         return cls(server, token=token, tls=tls, user_agent=user_agent)
 
     async def close(self) -> None:
+        """Closes the connections; calls under way are not tried again."""
         self._closed = True
         await self._session.close()
         await self._watch_session.close()
 
     async def get(self, path: str, **params: str) -> Object:
+        """An object, or a list as the API answers it. Raises ApiError."""
         return await self._call("GET", path, params=params)
 
     async def list(self, path: str, **params: str) -> tuple[list[Object], str]:
@@ -138,16 +136,15 @@ class Api:
         return answer["items"], answer["metadata"].get("resourceVersion", "")
 
     async def create(self, path: str, body: Object) -> Object:
+        """The object as it was made. Raises ApiError."""
         return await self._call("POST", path, body=body)
 
-    async def patch(self, path: str, body: t.Any, kind: str = "strategic") -> Object:
-        return await self._call("PATCH", path, body=body, content_type=PATCH_TYPES[kind])
+    async def patch(self, path: str, body: Object, kind: str = "strategic") -> Object:
+        """The object as it is afterwards. kind: strategic or merge. Raises ApiError."""
+        return await self._call("PATCH", path, body=body, content_type=_PATCH_TYPES[kind])
 
-    async def replace(self, path: str, body: Object) -> Object:
-        return await self._call("PUT", path, body=body)
-
-    async def delete(self, path: str, *, grace_s: int | None = None, uid: str = "", propagation: str = "", **params: str) -> Object:
-        """Deletes an object, or with `labelSelector=…` a collection."""
+    async def delete(self, path: str, *, grace_s: int | None = None, uid: str = "", propagation: str = "") -> Object:
+        """Deletes an object, only that of the uid where one is given. Raises ApiError."""
         options: Object = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
@@ -155,7 +152,7 @@ class Api:
             options["preconditions"] = {"uid": uid}
         if propagation:
             options["propagationPolicy"] = propagation
-        return await self._call("DELETE", path, body=options, params=params)
+        return await self._call("DELETE", path, body=options)
 
     async def watch(self, path: str, resource_version: str, **params: str) -> AsyncIterator[tuple[str, Object]]:
         """Yields (type, object) until the server ends the watch. Raises ApiError, with status 410 when the version is too old."""

@@ -1,6 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""The hardware model: which nodes exist, and how fast a collective runs on them.
+"""The hardware model: how fast a collective runs on which nodes.
 
 A run's bandwidth is what healthy hardware of that shape gives, times the share left by the worst fault it exercises, times noise
 that is log-normal with the definition's sigma. Everything is a pure function of the definition's seed and of the run.
@@ -17,40 +17,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from .definition import Definition
-from .faults import Exercise, Fault
+from .faults import Exercise
 from .gpus import GpuProduct
-from .platforms import Seat
+from .node_objects import cpu_node_object, node_object
+from .nodes import Node, build_nodes
 
-ARM_FAMILIES = ("NVIDIA-GB200", "NVIDIA-GB300", "NVIDIA-GH200-480GB")
 _NODE_SPREAD = 0.003  # relative spread between equal nodes
 _GIB = 1 << 30
-
-
-@dataclasses.dataclass(frozen=True)
-class Node:
-    """A simulated GPU node. `clique` is the full NVLink domain id, "" where NVLink ends at the node."""
-
-    seat: Seat
-    clique: str
-    fabric: str
-    nics: dict[str, int]
-    faults: tuple[Fault, ...]
-
-    @property
-    def name(self) -> str:
-        return self.seat.name
-
-    @property
-    def rack(self) -> str:
-        return self.seat.rack
-
-    @property
-    def gpu(self) -> GpuProduct:
-        return self.seat.gpu
-
-    @property
-    def hides_rdma(self) -> bool:
-        return any(fault.hides_rdma() for fault in self.faults)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +89,7 @@ class Hardware:
 
     def __init__(self, definition: Definition) -> None:
         self.definition = definition
-        self.nodes: dict[str, Node] = {node.name: node for node in _build_nodes(definition)}
+        self.nodes: dict[str, Node] = {node.name: node for node in build_nodes(definition)}
         self._runs: Counter[tuple[str, frozenset[str]]] = Counter()
 
     def chance(self, *words: t.Any) -> random.Random:
@@ -214,172 +187,4 @@ class Hardware:
     def node_objects(self) -> list[dict[str, t.Any]]:
         """All Node objects to register, CPU nodes last."""
         gpu_nodes = [node_object(node, self.definition) for node in self.nodes.values()]
-        return gpu_nodes + [_cpu_node(number, self.definition) for number in range(self.definition.cpu_nodes)]
-
-
-def _build_nodes(definition: Definition) -> Iterable[Node]:
-    racks = [(pool, rack) for pool in definition.pools for rack in range(pool.racks)]
-    by_node: dict[str, list[Fault]] = {}
-    for fault in definition.faults:
-        for name in fault.where():
-            by_node.setdefault(name, []).append(fault)
-    for rack_number, (pool, _rest) in enumerate(racks):
-        for number in range(pool.nodes_per_rack):
-            seat = Seat(f"gpu-r{rack_number}-n{number:02d}", f"r{rack_number}", rack_number, number, pool.gpu)
-            yield Node(
-                seat=seat,
-                clique=_clique(definition.seed, seat),
-                fabric=definition.fabric,
-                nics=_nics(definition, pool.gpu),
-                faults=tuple(by_node.get(seat.name, ())),
-            )
-
-
-def _clique(seed: int, seat: Seat) -> str:
-    """The NVLink domain id as the DRA driver and GPU feature discovery write it: cluster UUID, dot, clique id."""
-    if not seat.gpu.clique_nodes:
-        return ""
-    digits = seat.rack_digest(32, f"clique-{seed}-{seat.number // seat.gpu.clique_nodes}")
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return f"{uuid}.32766"
-
-
-def _nics(definition: Definition, gpu: GpuProduct) -> dict[str, int]:
-    if definition.fabric == "tcp":
-        return {}
-    if definition.fabric == "efa":
-        return {"vpc.amazonaws.com/efa": gpu.efa_nics}
-    resources = definition.platform.nics(gpu)
-    if "vpc.amazonaws.com/efa" in resources:  # AWS with InfiniBand or RoCE: what a shared device plugin would offer
-        return {"rdma/hca_shared_devices_a": gpu.nics}
-    return {name: count for name, count in resources.items() if count}
-
-
-def node_object(node: Node, definition: Definition) -> dict[str, t.Any]:
-    """The Node object of a GPU node, faults applied."""
-    gpu, software = node.gpu, definition.software
-    arm = gpu.product in ARM_FAMILIES
-    resources = {
-        "cpu": "144" if arm else "192",
-        "memory": "1009Gi" if arm else "2015Gi",
-        "ephemeral-storage": "3500Gi",
-        "hugepages-1Gi": "0",
-        "hugepages-2Mi": "0",
-        "pods": "110",
-        "nvidia.com/gpu": str(gpu.gpus_per_node),
-        **{name: str(count) for name, count in node.nics.items()},
-    }
-    manifest: dict[str, t.Any] = {
-        "metadata": {
-            "name": node.name,
-            "labels": {
-                **_base_labels(node.name, arm),
-                "topology.kubernetes.io/rack": node.rack,
-                **definition.platform.labels(node.seat),
-                **_gpu_labels(node, definition),
-                **_nic_labels(definition.fabric),
-            },
-            "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
-        },
-        "spec": {},
-        "status": {
-            "capacity": dict(resources),
-            "allocatable": {**resources, "cpu": "142" if arm else "190", "memory": "1000Gi" if arm else "2000Gi"},
-            "conditions": [],
-            "nodeInfo": _node_info(node.seat.digest(32, "machine"), arm, software.kubelet),
-        },
-    }
-    if "vpc.amazonaws.com/efa" in node.nics:  # images for EFA reserve huge pages for the provider
-        for amounts in (manifest["status"]["capacity"], manifest["status"]["allocatable"]):
-            amounts["hugepages-2Mi"] = "10256Mi"
-    provider_id = definition.platform.provider_id(node.seat)
-    if provider_id:
-        manifest["spec"]["providerID"] = provider_id
-    for fault in node.faults:
-        fault.dress(manifest)
-    return manifest
-
-
-def _base_labels(name: str, arm: bool = False) -> dict[str, str]:
-    return {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64" if arm else "amd64"}
-
-
-def _gpu_labels(node: Node, definition: Definition) -> dict[str, str]:
-    """The labels of GPU feature discovery and of the GPU operator."""
-    gpu, software = node.gpu, definition.software
-    driver = (*software.driver.split("."), "0")[:3]
-    cuda = software.cuda.split(".")
-    labels = {
-        "nvidia.com/gpu.present": "true",
-        "nvidia.com/gpu.product": gpu.product,
-        "nvidia.com/gpu.family": gpu.family,
-        "nvidia.com/gpu.count": str(gpu.gpus_per_node),
-        "nvidia.com/gpu.memory": str(gpu.memory_mib),
-        "nvidia.com/gpu.replicas": "1",
-        "nvidia.com/gpu.sharing-strategy": "none",
-        "nvidia.com/gpu.mode": "compute",
-        "nvidia.com/gpu.machine": "Simulated-GPU-Server",
-        "nvidia.com/gpu.compute.major": str(gpu.compute[0]),
-        "nvidia.com/gpu.compute.minor": str(gpu.compute[1]),
-        "nvidia.com/cuda.driver.major": driver[0],
-        "nvidia.com/cuda.driver.minor": driver[1],
-        "nvidia.com/cuda.driver.rev": driver[2],
-        "nvidia.com/cuda.driver-version.full": software.driver,
-        "nvidia.com/cuda.driver-version.major": driver[0],
-        "nvidia.com/cuda.driver-version.minor": driver[1],
-        "nvidia.com/cuda.driver-version.revision": driver[2],
-        "nvidia.com/cuda.runtime.major": cuda[0],
-        "nvidia.com/cuda.runtime.minor": cuda[1],
-        "nvidia.com/cuda.runtime-version.full": software.cuda,
-        "nvidia.com/cuda.runtime-version.major": cuda[0],
-        "nvidia.com/cuda.runtime-version.minor": cuda[1],
-        "nvidia.com/mig.capable": str(gpu.compute >= (8, 0) and gpu.compute != (8, 9)).lower(),
-        "nvidia.com/mig.strategy": "single",
-        "nvidia.com/mps.capable": "false",
-        "nvidia.com/vgpu.present": "false",
-    }
-    if node.clique:
-        labels["nvidia.com/gpu.clique"] = node.clique
-    return labels
-
-
-def _nic_labels(fabric: str) -> dict[str, str]:
-    if fabric not in ("ib", "roce"):
-        return {}
-    return {
-        "feature.node.kubernetes.io/pci-15b3.present": "true",
-        "feature.node.kubernetes.io/rdma.available": "true",
-        "feature.node.kubernetes.io/rdma.capable": "true",
-    }
-
-
-def _node_info(digits: str, arm: bool, kubelet: str) -> dict[str, str]:
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return {
-        "machineID": digits,
-        "systemUUID": uuid,
-        "bootID": uuid[::-1],
-        "kernelVersion": "6.8.0-1030-nvidia",
-        "osImage": "Ubuntu 24.04.3 LTS",
-        "containerRuntimeVersion": "containerd://2.1.4",
-        "kubeletVersion": kubelet,
-        "kubeProxyVersion": "",
-        "operatingSystem": "linux",
-        "architecture": "arm64" if arm else "amd64",
-    }
-
-
-def _cpu_node(number: int, definition: Definition) -> dict[str, t.Any]:
-    name = f"cpu-n{number:02d}"
-    resources = {"cpu": "64", "memory": "256Gi", "ephemeral-storage": "900Gi", "pods": "110"}
-    digits = hashlib.sha256(name.encode()).hexdigest()[:32]
-    return {
-        "metadata": {"name": name, "labels": _base_labels(name)},
-        "spec": {},
-        "status": {
-            "capacity": dict(resources),
-            "allocatable": dict(resources),
-            "conditions": [],
-            "nodeInfo": _node_info(digits, False, definition.software.kubelet),
-        },
-    }
+        return gpu_nodes + [cpu_node_object(number, self.definition) for number in range(self.definition.cpu_nodes)]

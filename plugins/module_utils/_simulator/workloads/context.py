@@ -10,7 +10,8 @@ import typing as t
 from functools import cached_property
 
 from ..hardware.faults import Abort
-from ..hardware.model import Hardware, Node
+from ..hardware.model import Hardware
+from ..hardware.nodes import Node
 from ..hardware.seam import ContainerView, Peers, PodView
 from . import shell
 

@@ -12,7 +12,7 @@ import json
 import typing as t
 from collections.abc import Iterator, Sequence
 
-from ..hardware.model import Node
+from ..hardware.nodes import Node
 from ..hardware.seam import LogLine, Outcome
 from . import shell
 from .context import Context, gpus_of

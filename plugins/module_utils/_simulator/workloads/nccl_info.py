@@ -288,9 +288,9 @@ def _bus_id(rank: Rank) -> str:
 # --- settings that change the path -----------------------------------------------------------------------------------
 
 
-def interface_found(settings: Mapping[str, str], interfaces: Sequence[str] = ("eth0",)) -> bool:
-    """NCCL_SOCKET_IFNAME leaves at least one interface."""
-    return bool(_matching(settings.get("NCCL_SOCKET_IFNAME", ""), interfaces))
+def interface_found(settings: Mapping[str, str]) -> bool:
+    """NCCL_SOCKET_IFNAME leaves eth0, the interface of every pod."""
+    return bool(_matching(settings.get("NCCL_SOCKET_IFNAME", ""), ("eth0",)))
 
 
 def usable_hcas(settings: Mapping[str, str], names: Sequence[str]) -> tuple[str, ...]:

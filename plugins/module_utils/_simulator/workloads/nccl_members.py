@@ -8,7 +8,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from ..hardware.gpus import GpuProduct
-from ..hardware.model import Node, Path
+from ..hardware.model import Path
+from ..hardware.nodes import Node
 from ..hardware.seam import PodView
 from .context import gpus_of, sees_rdma
 from .nccl_info import HostNetwork, usable_hcas

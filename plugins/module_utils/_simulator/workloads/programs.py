@@ -12,6 +12,7 @@ import typing as t
 from collections.abc import Callable, Iterable
 
 from ..hardware.definition import Definition
+from ..hardware.faults import Fault
 from ..hardware.model import Hardware
 from ..hardware.seam import ContainerView, LogPolicy, NodeChange, Outcome, Peers, PodView, Rejection, StartProblem
 from . import dcgm, nccl_run, script, training
@@ -34,15 +35,16 @@ class SimulatedWorkloads:
     def node_changes(self) -> Iterable[NodeChange]:
         return [change for fault in self.hardware.definition.faults for change in fault.changes()]
 
-    def pod_admission(self, pod: PodView) -> Rejection | None:
+    def _faults(self, pod: PodView) -> Iterable[Fault]:
+        """The faults of the pod's node."""
         node = self.hardware.nodes.get(pod.node)
-        faults = node.faults if node else ()
-        return next((found for fault in faults if (found := fault.admit(pod, gpus_of(pod) > 0)) is not None), None)
+        return node.faults if node else ()
+
+    def pod_admission(self, pod: PodView) -> Rejection | None:
+        return next((found for fault in self._faults(pod) if (found := fault.admit(pod, gpus_of(pod) > 0)) is not None), None)
 
     def container_start(self, pod: PodView, container: ContainerView) -> StartProblem | None:
-        node = self.hardware.nodes.get(pod.node)
-        faults = node.faults if node else ()
-        return next((found for fault in faults if (found := fault.start(container.image)) is not None), None)
+        return next((found for fault in self._faults(pod) if (found := fault.start(container.image)) is not None), None)
 
     def run(self, pod: PodView, container: ContainerView, peers: Peers) -> Outcome:
         context = Context(self.hardware, pod, container, peers, self._killed)
@@ -53,6 +55,4 @@ class SimulatedWorkloads:
         return script.run(context)
 
     def log_policy(self, pod: PodView, container: ContainerView) -> LogPolicy:
-        node = self.hardware.nodes.get(pod.node)
-        faults = node.faults if node else ()
-        return next((found for fault in faults if (found := fault.log_policy()) is not None), LogPolicy())
+        return next((found for fault in self._faults(pod) if (found := fault.log_policy()) is not None), LogPolicy())

@@ -14,7 +14,8 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from ..hardware.model import Node, Path
+from ..hardware.model import Path
+from ..hardware.nodes import Node
 from ..hardware.seam import LogLine, Outcome
 from . import shell
 from .context import Context, abort_of, gpus_of, sees_rdma

@@ -13,7 +13,7 @@ from kubernetes import client, config, dynamic, watch
 from kubernetes.client.rest import ApiException
 
 from .conftest import Api
-from .test_api_contract import job, pod
+from .test_contract import job, pod
 
 Object = dict[str, t.Any]
 

@@ -7,7 +7,7 @@ Without them this module still imports (tools that only load every file need tha
 
 from __future__ import annotations
 
-from .._common.errors import InputError
+from ..._common.errors import InputError
 
 try:
     import aiohttp

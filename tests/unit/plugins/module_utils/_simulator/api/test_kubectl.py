@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Api
-from .test_api_contract import definition, job, node, pod, thing
+from .test_contract import definition, job, node, pod, thing
 
 Object = dict[str, t.Any]
 KUBECTL = str(Path(sys.executable).parent / "kubectl")

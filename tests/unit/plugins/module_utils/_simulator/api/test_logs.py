@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from .conftest import Api
-from .test_api_contract import bind, pod
+from .test_contract import bind, pod
 
 Object = dict[str, t.Any]
 

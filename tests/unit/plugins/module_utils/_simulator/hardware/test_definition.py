@@ -16,7 +16,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.h
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.fault_kinds import KINDS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.gpus import PRODUCTS
 
-ROOT = Path(__file__).resolve().parents[5]
+ROOT = Path(__file__).resolve().parents[6]
 
 
 def test_nothing_given_means_the_documented_default() -> None:

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.fault_kinds import KINDS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.model import Path
 
-from .world import World
+from ..world import World
 
 BAD, GOOD = "gpu-r0-n01", "gpu-r0-n02"
 GROUP = ["gpu-r0-n00", "gpu-r0-n01", "gpu-r0-n02", "gpu-r0-n03"]

@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.model import Path
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.platforms import PLATFORMS
 
-from .world import World
+from ..world import World
 
 
 @pytest.mark.parametrize(
