@@ -12,7 +12,8 @@ from .evidence import CONVICT
 from .node_sets import Combination, Nodes, circle, split
 from .search import Finding, Search
 from .soak import soak
-from .waves import Steps, Trial
+from .trial import Trial
+from .waves import Steps
 
 CROWDED = (
     "tests across domains fail while others run beside them and pass alone: the switches between the domains are congested, "

@@ -14,7 +14,8 @@ from .evidence import CLEAR, CONVICT, FAIL
 from .node_sets import Nodes, split
 from .search import Finding, Search
 from .soak import soak
-from .waves import Steps, Trial
+from .trial import Trial
+from .waves import Steps
 
 FEW_NODES = 6  # more unresolved nodes than this are not looked through one by one
 HARD = ("node", "pair", "partition", "rack-boundary")

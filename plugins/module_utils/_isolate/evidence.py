@@ -13,8 +13,7 @@ import bisect
 import math
 import typing as t
 
-if t.TYPE_CHECKING:
-    from .waves import Trial
+from .trial import Trial
 
 CLEAR = -2.9  # total evidence at which a group counts as good
 FAIL = 2.9  # total evidence at which a group counts as failed

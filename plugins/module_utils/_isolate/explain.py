@@ -10,7 +10,7 @@ import typing as t
 
 from .evidence import CLEAR, FAIL
 from .search import Finding, Search
-from .waves import Trial
+from .trial import Trial
 
 ACTIONS = {
     "node": "Drain the node and check its GPUs, NVLink, PCIe and host.",

@@ -10,7 +10,8 @@ from .evidence import CLEAR, CONVICT, FAIL
 from .node_sets import Nodes
 from .search import Finding, Search
 from .soak import soak
-from .waves import Steps, Trial
+from .trial import Trial
+from .waves import Steps
 
 
 def blame_or_soak(search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial]) -> Steps:

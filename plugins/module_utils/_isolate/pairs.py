@@ -17,7 +17,8 @@ from .evidence import CLEAR, CONVICT
 from .node_sets import Combination, Nodes, circle, two_sides
 from .search import Search
 from .soak import SOAK_LEAST, soak
-from .waves import Steps, Trial
+from .trial import Trial
+from .waves import Steps
 
 FEW_DOMAINS = 3
 MANY_RUNS = 4  # failures in a row, after which it is not chance that no two members explain them

@@ -13,7 +13,8 @@ import itertools
 from .evidence import CLEAR, CONVICT, FAIL
 from .node_sets import Nodes, circle
 from .search import Finding, Search
-from .waves import Steps, Trial
+from .trial import Trial
+from .waves import Steps
 
 MOST_ROUNDS = 3  # of couples of accused nodes over NVLink; over the network two sides of a domain are rare
 

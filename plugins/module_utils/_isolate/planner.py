@@ -13,7 +13,8 @@ import typing as t
 from . import closure, explain
 from .search import Search
 from .state import State, checked_results, checked_state, new_state
-from .waves import Task, Trial
+from .trial import Trial
+from .waves import Task
 
 
 class Session:

@@ -16,7 +16,8 @@ from . import posterior
 from .evidence import CLEAR, CLIP, CONVICT, FAIL, QUIET
 from .node_sets import Nodes
 from .state import State
-from .waves import Engine, Steps, Trial
+from .trial import Trial
+from .waves import Engine, Steps
 
 SMALL = 4  # groups up to this size are repeats of their own, not steps on the way to a suspect
 WIDE = 64  # larger groups are no witnesses against a single node

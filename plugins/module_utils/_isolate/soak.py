@@ -7,7 +7,8 @@ from __future__ import annotations
 from .evidence import CLEAR
 from .node_sets import Nodes
 from .search import Search
-from .waves import Steps, Trial
+from .trial import Trial
+from .waves import Steps
 
 SOAK_LEAST = 6  # fewer nodes than this are soaked together with known-good ones
 

@@ -8,7 +8,8 @@ from . import pairs
 from .evidence import CLEAR, CONVICT, FAIL
 from .node_sets import DIRECT, TWO_LEVELS, Nodes, chunks
 from .search import Search
-from .waves import Steps, Trial
+from .trial import Trial
+from .waves import Steps
 
 SPREAD = 4
 Groups = list[tuple[Nodes, Trial]]

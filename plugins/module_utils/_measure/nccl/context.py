@@ -47,4 +47,4 @@ def read_context(context: t.Mapping[str, t.Any]) -> Context:
 def _whole(value: t.Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"{name} must be a whole number, not {value!r}", place=f"context.{name}")
-    return value
+    return int(value)

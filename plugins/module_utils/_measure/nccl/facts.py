@@ -14,7 +14,7 @@ from .sections import Section
 
 _MAX_SIZES = 10_000
 
-Key = tuple[str, str | None, int | None]
+Key: t.TypeAlias = tuple[str, str | None, int | None]
 
 
 def ranks_for_factor(section: Section) -> int | None:
@@ -28,7 +28,7 @@ def ranks_for_factor(section: Section) -> int | None:
 
 def _is_one_process_of_many(section: Section) -> bool:
     """Builds without MPI list the devices of one process only."""
-    return len(section.devices) < section.config.get("gpus", 1) * section.config.get("threads", 1)
+    return len(section.devices) < int(section.config.get("gpus", 1) * section.config.get("threads", 1))
 
 
 def ranks_by_ratio(section: Section) -> int | None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import node_sets as grouping
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.evidence import BINARY, CLIP, Evidence
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.waves import Trial
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.trial import Trial
 
 
 def trial(value: float | None = None, expected: float | None = 100.0, outcome: str = "measured", **more: object) -> Trial:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import explain, planner
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.evidence import CLEAR
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.search import Search
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.waves import Trial
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.trial import Trial
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_campaign import matches, result_of
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_worlds import Fault, World, plant
 
