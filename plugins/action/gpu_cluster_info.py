@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.pools import pool_rows
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.selection import select
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.snapshot import take_snapshot
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.summary import summarize_snapshot
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.discovery import discover
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, catalog_directories
 
 
@@ -42,24 +39,6 @@ class ActionModule(ReadinessAction):
 
     def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """The snapshot of the cluster, with the user's selection applied."""
-        catalog = load_catalog(catalog_directories(arguments["catalog_dirs"]))
-        target = arguments["target"]
-        # Labels that the request itself speaks of must be in the snapshot, whatever is usually dropped.
-        keep = [*arguments["keep_labels"], *_labels_of(target or {}), *filter(None, [arguments["rack_label"]])]
-        snapshot = take_snapshot(
-            Client.from_options(arguments),
-            catalog,
-            platform=arguments["platform"],
-            rack_label=arguments["rack_label"],
-            expected_gpus=arguments["expected_gpus"],
-            keep_labels=keep,
-        )
-        if target is not None or arguments["tolerations"] is not None:
-            snapshot["nodes"] = select(snapshot["nodes"], target, tolerations=arguments["tolerations"])
-            snapshot["gpus"] = pool_rows(snapshot["nodes"])
+        given = {key: arguments[key] for key in ("target", "tolerations", "platform", "rack_label", "expected_gpus", "keep_labels")}
+        snapshot = discover(Client.from_options(arguments), catalog_directories(arguments["catalog_dirs"]), **given)
         return {"changed": False, "snapshot": snapshot, "summary": summarize_snapshot(snapshot)}
-
-
-def _labels_of(target: dict[str, t.Any]) -> list[str]:
-    selectors = list(target.get("node_selector") or {})
-    return selectors + [str(expression.get("key")) for expression in target.get("match_expressions") or []]

@@ -33,7 +33,6 @@ PATCH_TYPES = {
 }
 
 Object = dict[str, t.Any]
-Strings = list[str]  # "list" is a method of Client below
 Things = list[t.Any]
 
 

@@ -8,17 +8,14 @@ import time
 import typing as t
 
 from .._archive.run_directory import RunDirectory, new_run_id
-from .._catalog.load import load_catalog
 from .._cluster.client import Client
-from .._cluster.pools import pool_rows
-from .._cluster.selection import select
-from .._cluster.snapshot import take_snapshot
 from .._common.errors import ReadinessError
-from .._common.shapes import Category, Report, Request, Snapshot
+from .._common.shapes import Category, Report
 from .._plan.isolation import must_isolate
 from .._run import preflight
 from .batches import category_to_run, engine_of, run_category
 from .categories import effective_category, judge_run_category
+from .discovery import discover
 from .isolating import isolation_turn
 from .reporting import write_report
 from .runs import open_run, plan_of, request_of
@@ -42,7 +39,8 @@ def certify(
     """
     now = time.time()
     request, entries = request_of(certification, directories)
-    snapshot = snapshot_of(client, request, directories)
+    keep = [request["topology_key"]] if request["topology_key"] else []
+    snapshot = discover(client, directories, target=t.cast("dict[str, t.Any]", request["target"]), keep_labels=keep)
     plan = plan_of(request, entries, snapshot, directories)
     chosen = new_run_id(run_id, now)
     run = RunDirectory.create(runs_dir, chosen)
@@ -55,17 +53,6 @@ def certify(
             run.write(run.judged(category["id"]), judge_run_category(run, effective_category(run, category["id"]), error.render()))
     report, _text, _changed = write_report(run)
     return report, run
-
-
-def snapshot_of(client: Client, request: Request, directories: t.Sequence[str]) -> Snapshot:
-    """The cluster as it is now, with the request's selection applied."""
-    target = t.cast("dict[str, t.Any]", request["target"])
-    labels = [*target["node_selector"], *(str(item["key"]) for item in target["match_expressions"])]
-    keep = [*labels, *([request["topology_key"]] if request["topology_key"] else [])]
-    snapshot = take_snapshot(client, load_catalog(directories), keep_labels=keep)
-    snapshot["nodes"] = select(snapshot["nodes"], target)
-    snapshot["gpus"] = pool_rows(snapshot["nodes"])
-    return t.cast(Snapshot, snapshot)
 
 
 def _certify_category(run: RunDirectory, planned: Category, client: Client, progress: Progress) -> None:
