@@ -16,13 +16,13 @@ SIZE_FACTOR = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 TYPE_NAMES = {dict: "a mapping", list: "a list", str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
-def of_type(value: t.Any, wanted: type[_T], place: str) -> _T:
+def of_type(value: t.Any, wanted: type[_T], place: str, hint: str = "") -> _T:
     """value, when it is of the wanted JSON type; a whole number is also a number, true is never a number."""
     good = isinstance(value, wanted) and not (wanted in (int, float) and isinstance(value, bool))
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         return t.cast(_T, float(value))
     if not good:
-        raise InputError(f"expected {TYPE_NAMES[wanted]}, got {value!r}", place=place)
+        raise InputError(f"expected {TYPE_NAMES[wanted]}, got {value!r}", place=place, hint=hint)
     return t.cast(_T, value)
 
 

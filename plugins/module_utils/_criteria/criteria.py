@@ -13,6 +13,7 @@ import dataclasses
 import math
 import typing as t
 
+from .._common.checks import of_type
 from .._common.errors import InputError, unknown_value
 from .._common.shapes import CriterionResult, Limit
 from . import cel, cel_eval, cel_types
@@ -27,6 +28,8 @@ THRESHOLD_KEYS: dict[str, tuple[str, ...]] = {
     "avgStepTimeSec": ("avg_step_time_s",),
 }
 TYPES = {"number": "double", "double": "double", "float": "double", "int": "int", "string": "string", "bool": "bool", "list": "list:string"}
+_LIST_HINT = 'Write a list of expressions, ["measured.bus_bandwidth >= 400"]'
+_MAP_HINT = 'Write {busBandwidthGBps: "value >= 400"}'
 _FLIP = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 
 
@@ -69,11 +72,11 @@ def compile_criteria(
     units = {name: _unit(metric) for name, metric in metrics.items()}
     dot = f"{place}." if place else ""
     compiled = []
-    for index, expression in enumerate(_list(criteria, f"{dot}criteria")):
+    for index, expression in enumerate(of_type(criteria or [], list, f"{dot}criteria", _LIST_HINT)):
         where = f"{dot}criteria[{index}]"
         record = cel_types.Record("measured", kinds, open_metrics)
         compiled.append(_compile(expression, where, {"measured": record}, units))
-    for key, expression in _map(thresholds, f"{dot}thresholds").items():
+    for key, expression in of_type(thresholds or {}, dict, f"{dot}thresholds", _MAP_HINT).items():
         compiled.append(_compile_threshold(key, expression, f"{dot}thresholds.{key}", kinds, units, open_metrics))
     return compiled
 
@@ -258,15 +261,3 @@ def _unit(metric: t.Any) -> str:
     if isinstance(metric, str):
         return ""
     return str(metric.get("unit") or "") if isinstance(metric, t.Mapping) else metric.unit
-
-
-def _list(value: t.Any, where: str) -> list[t.Any]:
-    if isinstance(value, list) or value is None:
-        return value or []
-    raise InputError(f"expected a list of expressions, got {value!r}", place=where, hint='Write ["measured.bus_bandwidth >= 400"]')
-
-
-def _map(value: t.Any, where: str) -> dict[str, t.Any]:
-    if isinstance(value, dict) or value is None:
-        return value or {}
-    raise InputError(f"expected a mapping, got {value!r}", place=where, hint='Write {busBandwidthGBps: "value >= 400"}')

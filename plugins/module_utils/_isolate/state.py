@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import typing as t
 
+from .._common.checks import integer, known_keys, of_type
 from .._common.errors import InputError, unknown_value
 
 SCHEMA_VERSION = 1
@@ -43,21 +44,21 @@ def new_state(nodes: t.Any, options: t.Any) -> State:
     """A fresh state. Raises InputError for anything that is not as documented in `planner.start`."""
     checked = _nodes(nodes)
     names = {name for name, _domain in checked}
-    given = _mapping(options if options is not None else {}, "options", OPTIONS)
+    given = known_keys(options if options is not None else {}, OPTIONS, "options")
     merged = {**OPTIONS, **given}
-    merged["max_concurrent"] = _whole(merged["max_concurrent"], "options.max_concurrent", 0)
-    merged["min_group_size"] = _whole(merged["min_group_size"], "options.min_group_size", 1)
-    merged["seed"] = _whole(merged["seed"], "options.seed", None)
+    merged["max_concurrent"] = integer(merged["max_concurrent"], "options.max_concurrent")
+    merged["min_group_size"] = integer(merged["min_group_size"], "options.min_group_size", minimum=1)
+    merged["seed"] = of_type(merged["seed"], int, "options.seed")
     for key in ("mnnvl", "soak"):
         if not isinstance(merged[key], bool):
             raise InputError(f"{merged[key]!r} is not true or false", place=f"options.{key}")
     if merged["sigma"] is not None:
-        merged["sigma"] = _number(merged["sigma"], "options.sigma")
+        merged["sigma"] = of_type(merged["sigma"], float, "options.sigma")
         if not 0 < merged["sigma"] < 1:
             raise InputError(f"{merged['sigma']!r} is not a relative noise", place="options.sigma", hint="Give a share of 1, e.g. 0.02")
-    limits = _mapping(merged["limits"] or {}, "options.limits", LIMITS)
-    merged["limits"] = {key: _whole(value, f"options.limits.{key}", 1) for key, value in {**LIMITS, **limits}.items()}
-    budget = _mapping(merged["budget"] or {}, "options.budget", BUDGET)
+    limits = known_keys(merged["limits"] or {}, LIMITS, "options.limits")
+    merged["limits"] = {key: integer(value, f"options.limits.{key}", minimum=1) for key, value in {**LIMITS, **limits}.items()}
+    budget = known_keys(merged["budget"] or {}, BUDGET, "options.budget")
     merged["budget"] = {
         key: None if value is None else _positive(value, f"options.budget.{key}") for key, value in {**BUDGET, **budget}.items()
     }
@@ -127,12 +128,12 @@ def _prior(entry: t.Any, place: str, names: t.Collection[str]) -> dict[str, t.An
 
 
 def _result(entry: t.Any, place: str, allowed: t.Collection[str], names: t.Collection[str]) -> dict[str, t.Any]:
-    result = _mapping(entry, place, allowed)
+    result = known_keys(entry, allowed, place)
     if result.get("outcome") not in OUTCOMES:
         raise unknown_value("outcome", result.get("outcome"), OUTCOMES, f"{place}.outcome")
     for key in ("value", "expected", "minutes"):
         if result.get(key) is not None:
-            result[key] = _number(result[key], f"{place}.{key}")
+            result[key] = of_type(result[key], float, f"{place}.{key}")
     if isinstance(result.get("value"), float) and not math.isfinite(result["value"]):
         # NaN is a broken measurement of a run that ended, and JSON has no NaN: keep it as the failure it is.
         result["outcome"], result["value"] = "failed", None
@@ -149,31 +150,8 @@ def _result(entry: t.Any, place: str, allowed: t.Collection[str], names: t.Colle
     return {key: value for key, value in result.items() if value is not None and value != []}
 
 
-def _mapping(value: t.Any, place: str, allowed: t.Collection[str]) -> dict[str, t.Any]:
-    if not isinstance(value, dict):
-        raise InputError(f"{value!r} is not a mapping", place=place)
-    for key in value:
-        if key not in allowed:
-            raise unknown_value("key", key, allowed, place)
-    return dict(value)
-
-
-def _number(value: t.Any, place: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"{value!r} is not a number", place=place)
-    return float(value)
-
-
 def _positive(value: t.Any, place: str) -> float:
-    number = _number(value, place)
+    number = of_type(value, float, place)
     if math.isnan(number) or number <= 0:
         raise InputError(f"{value!r} is not greater than 0", place=place)
     return number
-
-
-def _whole(value: t.Any, place: str, least: int | None) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{value!r} is not a whole number", place=place)
-    if least is not None and value < least:
-        raise InputError(f"{value} is less than {least}", place=place)
-    return int(value)

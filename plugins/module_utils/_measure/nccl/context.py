@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
+from ..._common.checks import of_type
 from ..._common.errors import InputError, unknown_value
 from . import collectives, transport
 
@@ -31,20 +32,14 @@ def read_context(context: t.Mapping[str, t.Any]) -> Context:
     values: dict[str, t.Any] = {name: context[name] for name in Context._fields if context.get(name) is not None}
     for name in ("exit_code", "judged_size", "cycles", "expected_gpus"):
         if name in values:
-            values[name] = _whole(values[name], name)
+            values[name] = of_type(values[name], int, f"context.{name}")
     if "expected_sizes" in values:
         if isinstance(values["expected_sizes"], (str, bytes)):
             raise InputError("expected_sizes must be a list of bytes", place="context.expected_sizes")
-        values["expected_sizes"] = tuple(_whole(size, "expected_sizes") for size in values["expected_sizes"])
+        values["expected_sizes"] = tuple(of_type(size, int, "context.expected_sizes") for size in values["expected_sizes"])
     expected = values.get("expect_transport")
     if expected is not None and expected not in transport.EXPECTATIONS:
         raise unknown_value("transport", expected, transport.EXPECTATIONS, "context.expect_transport")
     if "collective" in values and values["collective"] not in collectives.COLLECTIVES:
         raise unknown_value("collective", values["collective"], collectives.COLLECTIVES, "context.collective")
     return Context(**values)
-
-
-def _whole(value: t.Any, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{name} must be a whole number, not {value!r}", place=f"context.{name}")
-    return int(value)
