@@ -41,7 +41,12 @@ class ActionModule(ReadinessAction):
                 self.progress(
                     f"Found leftovers of run {dead}, whose control node is gone: {'would remove' if self.check_mode else 'removing'} them"
                 )
-                if not self.check_mode:
-                    cleanup.clean(client, namespace, cleanup.selector(dead))
-                swept.append(dead)
+                if self.check_mode:
+                    swept.append(dead)
+                    continue
+                proof = cleanup.clean(client, namespace, cleanup.selector(dead))
+                if proof["proven"]:
+                    swept.append(dead)
+                else:
+                    self.progress(f"Leftovers of run {dead} could not be removed: {proof.get('message')}")
         return {"changed": bool(swept) and not self.check_mode, "swept": swept, **result}

@@ -31,24 +31,31 @@ class ActionModule(ReadinessAction):
         client, namespace = Client.from_options(arguments), arguments["namespace"]
         runs = [arguments["run_id"]] if arguments["run_id"] else cleanup.expired_runs(client, namespace, utc(time.time()))
         removed: list[str] = []
-        left: list[str] = []
+        unproven: list[str] = []
         for run_id in runs:
             selector = cleanup.selector(run_id)
-            found = [f"{item['kind']}/{item['name']}" for item in cleanup.remaining(client, namespace, selector)]
-            if not found:
+            found = cleanup.remaining(client, namespace, selector)
+            names = [f"{item['kind']}/{item['name']}" for item in found.items]
+            for problem in found.problems:
+                self.progress(f"Run {run_id}: {problem}")
+            if not names and not found.problems:
                 self.progress(f"Run {run_id}: no object of it exists in namespace {namespace}")
                 continue
-            self.progress(f"Run {run_id}: {len(found)} objects{' would be removed' if self.check_mode else ''}")
-            removed += found
-            if not self.check_mode:
-                left += cleanup.clean(client, namespace, selector, timeout_s=arguments["wait_timeout"])["left"]
+            self.progress(f"Run {run_id}: {len(names)} objects{' would be removed' if self.check_mode else ''}")
+            removed += names
+            if self.check_mode:
+                unproven += found.problems
+                continue
+            proof = cleanup.clean(client, namespace, selector, timeout_s=arguments["wait_timeout"])
+            if not proof["proven"]:
+                unproven.append(f"run {run_id}: {', '.join(proof['left'][:5]) or 'unknown objects'} may be left: {proof.get('message')}")
         for run_id, expires in cleanup.announced_runs(client, namespace).items():
             if run_id not in runs:
                 self.progress(f"Run {run_id} may still be going on until {expires}; name it with run_id to remove its objects")
-        if left:
+        if unproven:
             raise ClusterError(
-                f"{len(left)} objects are still there: {', '.join(left[:5])}",
+                f"the removal is not proven: {'; '.join(unproven)}",
                 place=f"namespace {namespace}",
-                hint="Look for finalizers on them",
+                hint="Grant what is missing (docs/rbac.yml), look for finalizers, and clean up again",
             )
         return {"changed": bool(removed) and not self.check_mode, "runs": runs, "removed": removed, "proven": not self.check_mode}

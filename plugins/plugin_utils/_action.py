@@ -14,8 +14,9 @@ import typing as t
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import redact_text
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import to_plain
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import safe, to_plain
 
 COLLECTION_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHIPPED_CATALOG = os.path.join(COLLECTION_ROOT, "catalog")
@@ -40,7 +41,8 @@ class ReadinessAction(ActionBase):  # type: ignore[misc]  # ansible-core's own s
         try:
             result.update(self.execute(to_plain(arguments), task_vars or {}))
         except ReadinessError as error:
-            result.update(failed=True, msg=error.render(), error=error.as_dict())
+            told = {key: safe(redact_text(value)) for key, value in error.as_dict().items()}
+            result.update(failed=True, msg=safe(redact_text(error.render())), error=told)
         except Exception as error:  # a defect of ours: told in one line, with what a report of it needs
             where = traceback.extract_tb(error.__traceback__)[-1]
             place = f"{os.path.basename(where.filename)}:{where.lineno}"
@@ -61,7 +63,7 @@ class ReadinessAction(ActionBase):  # type: ignore[misc]  # ansible-core's own s
     def progress(self, text: str) -> None:
         """One line of live progress, shown while the task runs (also in AWX). Never fails: the reader may be gone."""
         try:
-            Display().display(f"[{time.strftime('%H:%M:%S')}] {text}")
+            Display().display(f"[{time.strftime('%H:%M:%S')}] {safe(redact_text(text))}")
         except Exception:  # the controller process may have been killed; the work goes on to its clean end
             return
 

@@ -11,6 +11,7 @@ import typing as t
 
 from .._common.shapes import AttemptRecord
 from .._common.times import utc
+from .files import redact
 
 
 class Journal:
@@ -23,7 +24,7 @@ class Journal:
 
     def write(self, event: str, at: float, **fields: t.Any) -> None:
         """One entry, on disk when this returns."""
-        line = json.dumps({"at": utc(at), "event": event, **fields}, sort_keys=True)
+        line = json.dumps(redact({"at": utc(at), "event": event, **fields}), sort_keys=True)
         with self._lock:
             self._handle.write(line + "\n")
             self._handle.flush()

@@ -161,6 +161,12 @@ def _load(configuration: t.Any, options: t.Mapping[str, t.Any]) -> None:
         _guarded("kubeconfig", lambda: load(config.load_kube_config_from_dict, dict(kubeconfig), **loaded))
         return
     if kubeconfig or context:
+        if kubeconfig and ("\n" in str(kubeconfig) or "apiVersion" in str(kubeconfig)):
+            raise InputError(
+                "the text of a kubeconfig was given, not a path",
+                place="kubeconfig",
+                hint="Give the path of a file, or the kubeconfig as a mapping (from_yaml)",
+            )
         path = os.path.expanduser(str(kubeconfig)) if kubeconfig else None
         if path and not any(os.path.exists(part) for part in path.split(os.pathsep)):
             raise InputError(f"the kubeconfig file {path} does not exist", place="kubeconfig")

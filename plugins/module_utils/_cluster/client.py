@@ -21,6 +21,7 @@ from .sending import Expired, Request, Sender, failures
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
+HURRIED_TIMEOUT_S = 10.0
 PAGE_SIZE = 500
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 CHUNK_BYTES = 64 * 1024
@@ -55,6 +56,7 @@ class Client:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         read_timeout_s: float = READ_TIMEOUT_S,
     ) -> None:
+        self._transport = transport
         self._retry = retry or RetryPolicy()
         self._sender = Sender(transport, self._retry, connect_timeout_s, read_timeout_s)
         self._read_timeout_s = read_timeout_s
@@ -78,6 +80,15 @@ class Client:
     def host(self) -> str:
         """The URL of the API server, without credentials."""
         return self._sender.host
+
+    def hurried(self) -> Client:
+        """The same cluster with little patience, for the end of a run: two tries, and ten seconds for an answer."""
+        return Client(
+            self._transport,
+            retry=dataclasses.replace(self._retry, attempts=2),
+            connect_timeout_s=HURRIED_TIMEOUT_S,
+            read_timeout_s=HURRIED_TIMEOUT_S,
+        )
 
     # Reading
 
@@ -135,11 +146,13 @@ class Client:
         response = self._sender.send(request)
         try:
             for line in _lines(response):
-                kind, thing = _event(line)
+                event = _event(line)
+                if event is None:
+                    return
+                kind, thing = event
                 if kind == "ERROR":
                     raise self._sender.error(request, thing.get("code"), thing)
-                if kind:
-                    yield kind, thing
+                yield kind, thing
         finally:
             response.close()
 
@@ -344,10 +357,11 @@ def _lines(response: t.Any) -> Iterator[bytes]:
         return
 
 
-def _event(line: bytes) -> tuple[str, dict[str, t.Any]]:
-    """A watch line as (type, object); a line cut short by a broken connection is ("", {})."""
+def _event(line: bytes) -> tuple[str, Object] | None:
+    """A watch line as (type, object); None for one that cannot be read: what it told is lost, so the watch ends and is listed anew."""
     try:
         event = json.loads(line)
-        return str(event["type"]), event["object"]
+        kind, thing = event["type"], event["object"]
     except (ValueError, KeyError, TypeError):
-        return "", {}
+        return None
+    return (str(kind), thing) if isinstance(thing, dict) else None

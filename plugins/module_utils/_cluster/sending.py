@@ -58,13 +58,19 @@ class Sender:
 
     def json(self, request: Request) -> dict[str, t.Any]:
         """The answer of a request. The body is read inside the retry loop: an answer cut short is no answer. Raises ClusterError."""
-        response = self.send(request)
-        try:
-            answer: dict[str, t.Any] = json.loads(response.data)
-        except ValueError:
-            hint = "Is this address a Kubernetes API server?"
-            raise ClusterError(f"the answer of {self.host} is not JSON", place=request.place, hint=hint) from None
-        return answer
+        for attempt in range(1, self._retry.attempts + 1):
+            response = self.send(request)
+            try:
+                answer = json.loads(response.data)
+            except ValueError:
+                answer = None
+            if isinstance(answer, dict):
+                return answer
+            if attempt == self._retry.attempts or not request.repeatable or request.method != "GET":
+                break
+            self._retry.pause(attempt)  # cut short, or a proxy's page: a read may be asked again
+        hint = "Is this address a Kubernetes API server?"
+        raise ClusterError(f"the answer of {self.host} is no JSON object", place=request.place, hint=hint)
 
     def send(self, request: Request) -> t.Any:
         """The response of a request that was answered with success. Raises ClusterError."""
@@ -97,7 +103,7 @@ class Sender:
                 return response
             status = _status_body(response)
             message = str(status.get("message") or "")
-            if response.status == 401 and not logged_in_again and self._transport.log_in_again(pool):
+            if response.status == 401 and not logged_in_again and not last and self._transport.log_in_again(pool):
                 logged_in_again = True
                 continue
             quota_race = _quota_race(request.method, response.status, status)
@@ -132,7 +138,7 @@ class Sender:
         return urllib3.Timeout(connect=self._connect_timeout_s, read=read_timeout_s or self._read_timeout_s)
 
     def error(self, request: Request, code: t.Any, status: Mapping[str, t.Any]) -> ClusterError:
-        number = int(code) if code else None
+        number = int(code) if str(code).isdigit() else None
         reason = str(status.get("reason") or "")
         message = str(status.get("message") or reason or f"the API server answered {number}")
         kind = Expired if number == 410 else ClusterError

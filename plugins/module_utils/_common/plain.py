@@ -9,8 +9,11 @@ ones but break serializers, pickling and the CEL engine. Every filter, action an
 from __future__ import annotations
 
 import math
+import re
 import typing as t
 from collections.abc import Mapping, Set
+
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 def to_plain(value: t.Any) -> t.Any:
@@ -46,3 +49,8 @@ def finite(value: t.Any) -> t.Any:
     if isinstance(value, list):
         return [finite(item) for item in value]
     return value
+
+
+def safe(text: str) -> str:
+    """Without anything a log or an API message could use to move the cursor or reorder text."""
+    return _UNSAFE.sub(lambda match: f"\\x{ord(match.group()):02x}", str(text).replace("\t", "    "))

@@ -512,12 +512,28 @@ class JudgedCategory(t.TypedDict):
     isolation: dict[str, t.Any] | None  # findings[], conclusion?
 
 
+OwnFinding = t.TypedDict(
+    "OwnFinding",
+    {
+        "reason": str,
+        "category": str | None,
+        "group": str | None,
+        "message": str,
+        "evidence": list[str],
+        "hint": str,
+        "note": bool,
+        "class": t.NotRequired[str],
+        "confidence": t.NotRequired[float],
+    },
+)
+
+
 class JudgedNode(t.TypedDict):
     """A target node over all categories."""
 
     name: str
     verdict: NodeVerdict
-    findings: list[Finding]
+    findings: list[OwnFinding]  # of the node, so none names it
 
 
 class Coverage(t.TypedDict):

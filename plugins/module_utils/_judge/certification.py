@@ -8,12 +8,14 @@ import typing as t
 
 from .._causes.reasons import finding, reason_of
 from .._common.shapes import (
+    CleanupProof,
     Coverage,
     Finding,
     JudgedCategory,
     JudgedNode,
     NodeFinding,
     NodeVerdict,
+    OwnFinding,
     RolledUp,
     Snapshot,
     SnapshotNode,
@@ -52,6 +54,14 @@ def roll_up(snapshot: Snapshot, categories: t.Sequence[JudgedCategory]) -> Rolle
         "excluded": excluded,
         "not_selected": not_selected,
     }
+
+
+def with_cleanup(rolled_up: RolledUp, cleanup: CleanupProof | None) -> RolledUp:
+    """A run that cannot prove that it left nothing behind is incomplete at best, and says so."""
+    if cleanup is None or cleanup["proven"]:
+        return rolled_up
+    verdict: Verdict = "incomplete" if rolled_up["verdict"] == "passed" else rolled_up["verdict"]
+    return {**rolled_up, "verdict": verdict, "why": f"{rolled_up['why']}; the cleanup is not proven"}
 
 
 def _excluded(rows: t.Sequence[SnapshotNode]) -> tuple[list[Untested], list[str]]:
@@ -110,9 +120,9 @@ def _node_finding_order(item: Finding) -> tuple[bool, int, int]:
     return (item["note"], effects.index(reason_of(item["reason"]).effect), rank(item))
 
 
-def _node_finding(item: Finding) -> Finding:
+def _node_finding(item: Finding) -> OwnFinding:
     """A finding in a list that is the node's own: the name is left out."""
-    return t.cast(Finding, {key: value for key, value in item.items() if key != "node"})
+    return t.cast(OwnFinding, {key: value for key, value in item.items() if key != "node"})
 
 
 def _was_tested(name: str, categories: t.Sequence[JudgedCategory]) -> bool:

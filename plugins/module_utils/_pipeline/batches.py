@@ -15,7 +15,7 @@ from .._criteria.health import DEFAULT_EXPRESSION, HealthCheck, compile_health, 
 from .._plan.isolation import wave_category
 from .._run.engine import WORKERS, Engine
 from .._run.messages import Batch
-from .categories import effective_category
+from .categories import broken_off, effective_category
 
 # Connections that the engine's threads, its watches and the signals of its end may use at the same time.
 POOL_SIZE = WORKERS + 8
@@ -59,9 +59,14 @@ def engine_of(
 
 
 def run_category(run: RunDirectory, category: Category, engine: Engine) -> Observation:
-    """Runs the engine to its clean end and leaves the observation in the archive."""
+    """Runs the engine to its clean end and leaves the observation in the archive, also when the batch breaks off."""
     run.open()
-    observation = engine.run()
+    try:
+        observation = engine.run()
+    except Exception as error:
+        why = error.render() if isinstance(error, ReadinessError) else f"{type(error).__name__}: {error}"
+        run.write(run.observation(category["id"]), broken_off(category, why, engine.proof))
+        raise
     run.write(run.observation(category["id"]), observation)
     return observation
 

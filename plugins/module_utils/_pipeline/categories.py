@@ -10,7 +10,7 @@ import typing as t
 from .._archive.run_directory import RunDirectory
 from .._causes.classify import Said
 from .._causes.record import attempt_record
-from .._common.shapes import AttemptRecord, Category, Group, JudgedCategory, Measurement, Observation, Untested
+from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation, Untested
 from .._criteria.category import criteria_of
 from .._judge.categories import apply_isolation, judge_category
 from .._judge.isolation import conclude_diagnose, conclusions
@@ -94,12 +94,15 @@ def judge_run_category(run: RunDirectory, category: Category, failure: str = "",
     return judged
 
 
-def broken_off(category: Category, why: str) -> Observation:
-    """The observation of a batch that could not be run: nobody's fault but ours, and no node was tested."""
+def broken_off(category: Category, why: str, proof: CleanupProof | None = None) -> Observation:
+    """The observation of a batch that could not be run: nobody's fault but ours, and no node was tested.
+
+    proof: of its cleanup; None when nobody could clean up.
+    """
     attempt = attempt_record(1, "not_started", Said("SetupError", why))
     return {
         "groups": [{"name": group["name"], "nodes": group["nodes"], "attempts": [attempt]} for group in category["groups"]],
-        "cleanup": {"proven": False, "left": [], "message": why},
+        "cleanup": proof or {"proven": False, "left": [], "message": why},
         "cancelled": why,
     }
 

@@ -73,8 +73,8 @@ def render_json(report: Report) -> str:
 def summary(report: Report, limit: int = 200) -> Row:
     """What a pipeline needs: small, whatever the size of the cluster.
 
-    {run_id, verdict, why, failed_nodes, suspect_nodes, untested_nodes, counts, report}; each list holds at most `limit` names,
-    `counts` holds the true numbers.
+    {run_id, verdict, why, failed_nodes, suspect_nodes, untested_nodes, counts, cleanup: {proven, left}, report}; each list holds at most
+    `limit` names, `counts` holds the true numbers.
     """
     names: dict[str, list[str]] = {word: [] for word in ("passed", "failed", "suspect", "untested")}
     for node in report["nodes"]:
@@ -86,6 +86,7 @@ def summary(report: Report, limit: int = 200) -> Row:
         "why": report["why"],
         **{f"{word}_nodes": names[word][:limit] for word in ("failed", "suspect", "untested")},
         "counts": {**{word: len(items) for word, items in names.items()}, "excluded": len(report["excluded"])},
+        "cleanup": {"proven": report["cleanup"]["proven"], "left": report["cleanup"]["left"][:limit]},
         "report": f"{archive}/report.json" if archive else None,
     }
 
@@ -174,5 +175,5 @@ def _measurement(measurement: Measurement | None) -> Row | None:
 
 def _cleanup(cleanup: CleanupProof | None) -> CleanupProof:
     if cleanup is None:
-        return {"proven": True, "left": []}
-    return {"proven": bool(cleanup["proven"]), "left": list(cleanup["left"])}
+        return {"proven": True, "left": [], "message": ""}
+    return {"proven": bool(cleanup["proven"]), "left": list(cleanup["left"]), "message": cleanup.get("message") or ""}

@@ -10,7 +10,7 @@ from .._archive.run_directory import RunDirectory
 from .._common.shapes import Category, CleanupProof, JudgedCategory, Observation, Report
 from .._criteria.category import criteria_of
 from .._judge.categories import judge_category
-from .._judge.certification import roll_up
+from .._judge.certification import roll_up, with_cleanup
 from .model import build_report
 
 
@@ -31,7 +31,8 @@ def report_from_archive(run: RunDirectory) -> Report:
         "archive": meta.get("archive"),
         "notes": [*(meta.get("notes") or []), *_cancelled(observations)],
     }
-    return build_report(about, snapshot, plan, roll_up(snapshot, judged), _cleanup(observations))
+    cleanup = _cleanup(observations)
+    return build_report(about, snapshot, plan, with_cleanup(roll_up(snapshot, judged), cleanup), cleanup)
 
 
 def _judged(run: RunDirectory, category: Category) -> JudgedCategory:
@@ -50,7 +51,8 @@ def _cleanup(observations: t.Sequence[Observation]) -> CleanupProof | None:
     if not proofs:
         return None
     left = sorted({str(name) for proof in proofs for name in proof["left"]})
-    return {"proven": all(proof["proven"] for proof in proofs), "left": left}
+    messages = dict.fromkeys(str(proof["message"]) for proof in proofs if proof.get("message"))
+    return {"proven": all(proof["proven"] for proof in proofs), "left": left, "message": "; ".join(messages)}
 
 
 def _cancelled(observations: t.Iterable[Observation]) -> list[str]:

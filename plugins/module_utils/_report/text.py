@@ -9,6 +9,7 @@ import textwrap
 import typing as t
 
 from .._common.hostlist import fold
+from .._common.plain import safe
 from .._criteria.criteria import number
 
 WIDTH = 100
@@ -19,7 +20,6 @@ BLOCKS_SHOWN = 25  # nodes told one by one, of one verdict; the others are told 
 FINDINGS_SHOWN, EVIDENCE_SHOWN = 4, 3
 _MARKS = {"failed": "FAIL", "error": "ERROR", "incomplete": "INCOMPL", "passed": "pass"}
 _ORDER = ("failed", "error", "incomplete", "passed")
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 _LEAD_METRICS = ("bus_bandwidth", "alg_bandwidth", "goodput", "tflops_per_gpu")
 
 Row = t.Mapping[str, t.Any]
@@ -32,11 +32,6 @@ def render_text(report: Row) -> str:
         lines += ["", *_category(category)]
     lines += _tail(report)
     return "\n".join(safe(line).rstrip() for line in lines) + "\n"
-
-
-def safe(text: str) -> str:
-    """Without anything a log or an API message could use to move the cursor or reorder text."""
-    return _UNSAFE.sub(lambda match: f"\\x{ord(match.group()):02x}", str(text).replace("\t", "    "))
 
 
 def _head(report: Row) -> list[str]:
@@ -284,6 +279,8 @@ def _tail(report: Row) -> list[str]:
     else:
         left = ", ".join(str(item) for item in cleanup["left"][:10]) or "unknown objects"
         lines += _field("Cleanup", f"NOT PROVEN, may be left: {left}{' ...' if len(cleanup['left']) > 10 else ''}")
+    if cleanup.get("message"):
+        lines += _wrap(str(cleanup["message"]), "           ")
     if report.get("archive"):
         lines += _field("Archive", str(report["archive"]))
     return [*lines, f"CLUSTER READINESS: {report['verdict'].upper()}"]

@@ -67,6 +67,7 @@ class Attempt:
     pods: dict[str, Facts] = dataclasses.field(default_factory=dict)
     removed: list[str] = dataclasses.field(default_factory=list)  # pods, or the Job, that somebody else deleted; see see_pod
     trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)  # by pod: when it began to wait with trouble
+    under_way: set[t.Any] = dataclasses.field(default_factory=set)  # steps that have not ended; one of each kind at most
     polled_at: dict[str, float] = dataclasses.field(default_factory=dict)  # log, refusal: when they were asked for last
     health: list[HealthEvent] = dataclasses.field(default_factory=list)
     refusal: str = ""  # why the cluster does not let the Job create its pods, where no patience mends that

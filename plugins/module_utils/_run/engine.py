@@ -10,7 +10,6 @@ its groups run again. An error of a step is never dropped: it decides the attemp
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import queue
 import time
@@ -28,6 +27,7 @@ from . import anchors, cleanup
 from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods
 from .logs import PodLog
 from .messages import Batch, Seen, Step, Taken
+from .pool import Pool
 from .projections import Facts, job_facts, lost_reason, node_facts, pod_facts
 from .records import record_of
 from .steps import Collected, Steps
@@ -37,11 +37,14 @@ TICK_S = 0.2
 LOG_POLL_S = 5.0
 PROGRESS_S = 10.0
 WORKERS = 16
+FEW = 4
 # Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
 RELEASE_S = 60.0
 # Up to this many lost nodes are the nodes' own affair, however small the batch.
 FEW_NODES = 3
 EXPIRY_MARGIN_S = 3600.0
+# How long a batch that is to end waits for steps that hang.
+HURRY_S = 45.0
 
 Health: t.TypeAlias = t.Callable[[Facts], dict[str, t.Any] | None]
 
@@ -62,7 +65,14 @@ class Engine:
         self._namespace = batch.template["namespace"]
         self._steps = Steps(client, batch.template, batch.run_id, batch.category, batch.run_dir)
         self._queue: queue.Queue[Seen | Taken] = queue.Queue()
-        self._pool = concurrent.futures.ThreadPoolExecutor(WORKERS, thread_name_prefix="readiness")
+        # Reading logs may hang for minutes; creating and deleting must not wait for it, nor for each other.
+        self._pools = {
+            Step.CREATE: Pool(WORKERS, "create"),
+            Step.REMOVE: Pool(WORKERS, "remove"),
+            Step.COLLECT: Pool(WORKERS, "collect"),
+            Step.POLL_LOG: Pool(WORKERS, "poll"),
+            Step.ASK_REFUSAL: Pool(FEW, "ask"),
+        }
         self._nodes: dict[str, Facts] = {}
         self._live: dict[str, Attempt] = {}  # by object name
         self._records: dict[str, list[AttemptRecord]] = {
@@ -72,6 +82,7 @@ class Engine:
         self._busy: dict[str, str] = {}  # node → attempt that holds it
         self._logs: dict[str, PodLog] = {}  # by pod, of launchers that were read while they ran
         self._owner: list[dict[str, t.Any]] = []
+        self.proof: CleanupProof | None = None  # of the cleanup, once `run` has ended
         self._cancelled = ""
         self._broken = ""
         self._synced: set[str] = set()
@@ -103,8 +114,9 @@ class Engine:
         finally:
             for watcher in watchers:
                 watcher.stop()
-            proof = self._clean_up()
-            self._pool.shutdown(wait=False, cancel_futures=True)
+            proof = self.proof = self._clean_up()
+            for pool in self._pools.values():
+                pool.stop()
             self._journal.write("batch_end", time.time(), category=self._batch.category, cleanup=proof)
             self._journal.close()
         return {
@@ -207,6 +219,8 @@ class Engine:
     def _on_seen(self, seen: Seen) -> None:
         if seen.event == "ERROR":
             self._broken = self._broken or f"watching {seen.kind}s failed: {seen.facts}"
+        elif seen.event == "STRANGE":
+            self._tell(f"{self._batch.title}: {seen.facts}")
         elif seen.event == "SYNCED":
             self._synced.add(seen.kind)
         elif seen.kind == NODE.name:
@@ -259,11 +273,12 @@ class Engine:
             raise taken.error
         if attempt is None:
             return
+        attempt.under_way.discard(taken.step)
         if taken.step is Step.CREATE:
             self._on_created(attempt, taken)
-        elif taken.step is Step.COLLECT:
+        elif taken.step is Step.COLLECT and attempt.state is State.COLLECTING:
             self._on_collected(attempt, taken)
-        elif taken.step is Step.REMOVE:
+        elif taken.step is Step.REMOVE and attempt.state is State.REMOVING:
             self._on_removed(attempt, taken)
         elif taken.error is not None:
             self._tell(f"{self._batch.title}: {attempt.group}: could not {taken.step.value}: {_words(taken.error)}")
@@ -312,10 +327,22 @@ class Engine:
             else:
                 self._poll_log(attempt, now)
                 self._ask_refusal(attempt, now)
+        elif attempt.state in (State.CREATING, State.COLLECTING, State.REMOVING):
+            self._hurry(attempt, now)
         elif attempt.state is State.RELEASING:
             left = [pod for pod in attempt.pods.values() if not pod.get("gone")]
             if not left or self._broken or now - t.cast(float, attempt.finished_at) > RELEASE_S:
                 self._to_done(attempt)
+
+    def _hurry(self, attempt: Attempt, now: float) -> None:
+        """Once the batch is to end, a step that hangs is waited for no longer; what it leaves is for the cleanup to find."""
+        if not (self._cancelled or self._broken) or attempt.finished_at is None or now - attempt.finished_at < HURRY_S:
+            return
+        if attempt.state is State.COLLECTING:
+            attempt.events.append(f"Warning CollectFailed {attempt.name}: the logs were not read within {HURRY_S:.0f} s of the end")
+            self._to_removing(attempt)
+        elif now - attempt.finished_at >= 2 * HURRY_S:
+            self._to_done(attempt)
 
     def _to_creating(self, group: Group) -> None:
         number = len(self._records[group["name"]]) + 1
@@ -358,8 +385,8 @@ class Engine:
         self._note(attempt, "attempt_deleting")
         attempt.state = State.REMOVING
         stranded = [pod for pod in attempt.pods.values() if pod["node"] and lost_reason(self._nodes.get(pod["node"]))]
-        target = attempt.target()
-        self._submit(attempt, Step.REMOVE, lambda: self._steps.remove(target, stranded))
+        target, uid = attempt.target(), attempt.uid
+        self._submit(attempt, Step.REMOVE, lambda: self._steps.remove(target, uid, stranded))
 
     def _to_releasing(self, attempt: Attempt) -> None:
         attempt.state = State.RELEASING
@@ -384,7 +411,7 @@ class Engine:
 
     def _poll_log(self, attempt: Attempt, now: float) -> None:
         launcher = attempt.launcher()
-        if attempt.state is not State.RUNNING or launcher is None or not launcher["running"]:
+        if attempt.state is not State.RUNNING or launcher is None or not launcher["running"] or Step.POLL_LOG in attempt.under_way:
             return
         if now - attempt.polled_at.get("log", t.cast(float, attempt.started_at)) < LOG_POLL_S:
             return
@@ -394,7 +421,7 @@ class Engine:
 
     def _ask_refusal(self, attempt: Attempt, now: float) -> None:
         """Pods that the cluster never lets come into being are told by events of the Job alone."""
-        if attempt.state is not State.WAITING or not lacks_pods(attempt):
+        if attempt.state is not State.WAITING or not lacks_pods(attempt) or Step.ASK_REFUSAL in attempt.under_way:
             return
         if now - attempt.polled_at.setdefault("refusal", attempt.created_at) < self._batch.bounds["start_grace_s"]:
             return
@@ -430,10 +457,11 @@ class Engine:
     def _clean_up(self) -> CleanupProof:
         gone = {name for group in self._batch.groups for name in group["nodes"] if self._nodes and lost_reason(self._nodes.get(name))}
         selector = anchors.category_selector(self._batch.run_id, self._batch.category)
-        return cleanup.clean(self._client, self._namespace, selector, force_at_once=gone)
+        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=gone)
 
     def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
         name = attempt.name
+        attempt.under_way.add(step)
 
         def take() -> None:
             try:
@@ -441,7 +469,7 @@ class Engine:
             except Exception as error:  # the loop decides what it means
                 self._queue.put(Taken(step, name, error=error))
 
-        self._pool.submit(take)
+        self._pools[step].submit(take)
 
     def _note(self, attempt: Attempt, event: str, **fields: t.Any) -> None:
         self._journal.write(

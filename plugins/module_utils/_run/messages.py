@@ -23,7 +23,7 @@ class Step(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """A watch saw something. event: ADDED, MODIFIED, DELETED, SYNCED (facts None) or ERROR (facts: the message)."""
+    """A watch saw something. event: ADDED, MODIFIED, DELETED, SYNCED (facts None), STRANGE or ERROR (facts: a text)."""
 
     kind: str
     event: str

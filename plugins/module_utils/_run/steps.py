@@ -70,7 +70,16 @@ class Steps:
         job = self._client.create(
             JOB.path(self._namespace), objects["job"], is_ours=lambda found: found["metadata"].get("labels") == labels
         )
-        owned_by = [names.owner_reference({"apiVersion": JOB.api_version, "kind": "Job", **job})]
+        uid = str(job["metadata"]["uid"])
+        try:
+            self._complete(target, objects, [names.owner_reference({"apiVersion": JOB.api_version, "kind": "Job", **job})])
+        except ClusterError:
+            self.remove(target, uid, [])
+            raise
+        return uid
+
+    def _complete(self, target: Target, objects: dict[str, t.Any], owned_by: list[dict[str, t.Any]]) -> None:
+        """What belongs to a Job that exists; then it may create its pods."""
         for kind in ("config_map", "service"):
             if kind in objects:
                 objects[kind]["metadata"]["ownerReferences"] = owned_by
@@ -80,7 +89,6 @@ class Steps:
                     is_ours=lambda found: found["metadata"].get("ownerReferences") == owned_by,
                 )
         self._client.patch(JOB.path(self._namespace, target.name), {"spec": {"suspend": False}})
-        return str(job["metadata"]["uid"])
 
     def collect(self, target: Target, pods: t.Sequence[Facts], logs: t.Mapping[str, PodLog], about: t.Sequence[str]) -> Collected:
         """Logs of these pods; when the attempt failed, the events about these objects (else none are named) and one more look at its nodes.
@@ -118,9 +126,17 @@ class Steps:
         latest = {re.sub(rf"{re.escape(target.name)}-\d+-\w+", target.name, line): line for line in lines}
         return list(latest.values())[-MAX_EVENTS:]
 
-    def remove(self, target: Target, stranded: t.Sequence[Facts]) -> None:
-        """Deletes an attempt's Job. stranded: pods on nodes that are lost; no kubelet will ever confirm their deletion."""
-        self._client.delete(JOB.path(self._namespace, target.name))
+    def remove(self, target: Target, uid: str | None, stranded: t.Sequence[Facts]) -> None:
+        """Deletes an attempt's Job, and no other of its name. uid: of the Job that was created; None: none was, as far as we were told.
+
+        stranded: pods on nodes that are lost; no kubelet will ever confirm their deletion.
+        """
+        if uid is not None:
+            try:
+                self._client.delete(JOB.path(self._namespace, target.name), uid=uid)
+            except ClusterError as error:
+                if error.status != 409:  # another Job has taken the name
+                    raise
         for pod in stranded:
             self._client.delete(POD.path(self._namespace, pod["name"]), uid=pod["uid"], grace_period_s=0)
 

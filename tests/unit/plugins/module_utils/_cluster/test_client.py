@@ -247,5 +247,5 @@ def test_can_i_and_groups(api: Api) -> None:
 
 def test_answer_that_is_not_json_is_named(api: Api) -> None:
     api.answers = [(200, b"<html>login page</html>")]
-    with pytest.raises(ClusterError, match="not JSON"):
+    with pytest.raises(ClusterError, match="no JSON object"):
         api.client().get("/version")

@@ -59,7 +59,7 @@ def test_a_category_that_was_not_run_is_reported_and_nothing_passes(run_dir):
     assert report["verdict"] == "error"
     assert report["nodes"][0]["verdict"] == "untested"
     assert report["finished"] == "2026-03-02T08:05:00Z"
-    assert report["cleanup"] == {"proven": True, "left": []}
+    assert report["cleanup"] == {"proven": True, "left": [], "message": ""}
 
 
 def test_rebuilding_gives_the_same_bytes(run_dir):
@@ -72,7 +72,7 @@ def test_cleanup_is_proven_only_when_every_batch_is(run_dir):
         {"groups": [], "cleanup": {"proven": False, "left": ["Job x"]}, "cancelled": "the deadline is over"},
     )
     report = report_from_archive(run_dir)
-    assert report["cleanup"] == {"proven": False, "left": ["Job x"]}
+    assert report["cleanup"] == {"proven": False, "left": ["Job x"], "message": ""}
     assert report["notes"] == ["the run was cut short: the deadline is over"]
 
 
