@@ -175,7 +175,7 @@ def healthy(hardware: Hardware, names: t.Sequence[str]) -> float:
     if path.network == "socket" and len(names) > 1:
         return 1.5
     ranks = gpu.gpus_per_node * len(names)
-    speed = hardware._healthy("all_reduce", names, gpu.gpus_per_node, path, random.Random(0))
+    speed = hardware.healthy_speed("all_reduce", names, gpu.gpus_per_node, path, random.Random(0))
     size = float(1 << 30)
     factor = 2 * (ranks - 1) / ranks if ranks > 1 else 1.0
     return size * factor / speed.time_us(size, factor) / 1e3

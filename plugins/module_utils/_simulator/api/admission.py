@@ -225,7 +225,7 @@ def admit(store: Store, resource: Resource, obj: Object, warnings: list[str]) ->
 
 
 def guard_delete(resource: Resource, stored: Stored) -> None:
-    """Refuse deletes that no server allows."""
+    """Refuse deletes that no server allows. Raises 403."""
     if resource.kind == "Namespace" and stored.name in ("default", "kube-system", "kube-public"):
         raise forbidden("", "namespaces", stored.name, "this namespace may not be deleted")
 

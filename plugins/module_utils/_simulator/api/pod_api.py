@@ -120,7 +120,7 @@ class LogProxy:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def serve(self, request: web.BaseRequest, pod: Stored) -> web.StreamResponse:
-        """Answer GET .../pods/NAME/log."""
+        """Answer GET .../pods/NAME/log. Raises 400, 404 or 422, and 500 when the node agent does not answer."""
         query = request.query
         container = self._container(pod, query.get("container", ""))
         address = self._address(pod)

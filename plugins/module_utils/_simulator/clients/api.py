@@ -47,6 +47,7 @@ def now_rfc3339() -> str:
 
 
 def rfc3339(when: datetime.datetime) -> str:
+    """A time as the API writes it. `when` is in UTC."""
     return when.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

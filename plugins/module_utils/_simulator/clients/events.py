@@ -36,6 +36,7 @@ class EventRecorder:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
+        """Begins to write."""
         self._tasks = [asyncio.create_task(self._run()) for _index in range(self._workers)]
 
     async def stop(self) -> None:

@@ -45,6 +45,7 @@ class Informer:
         self.items: dict[tuple[str, str], Object] = {}
 
     def on_change(self, handler: Handler) -> None:
+        """Has the handler told of each change, from the first list on."""
         self._handlers.append(handler)
 
     async def start(self) -> None:
@@ -53,6 +54,7 @@ class Informer:
         self._task = asyncio.create_task(self._follow(version))
 
     async def stop(self) -> None:
+        """Follows no longer; `items` stays as it is."""
         if self._task is not None:
             await cancel(self._task)
 
@@ -153,14 +155,17 @@ class WorkQueue:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
+        """Begins to work."""
         self._tasks = [asyncio.create_task(self._run()) for _index in range(self._workers)]
 
     async def stop(self) -> None:
+        """Gives up what is queued and what is being worked on."""
         for timer in self._timers.values():
             timer.cancel()
         await cancel(*self._tasks)
 
     def add(self, key: t.Any) -> None:
+        """Queues a key, unless it is waiting already."""
         if key in self._busy:
             self._again.add(key)
         elif key not in self._waiting:

@@ -57,10 +57,12 @@ class JobController:
         pods.on_change(self._pod_changed)
 
     async def start(self) -> None:
+        """Works on every Job that is there and that comes."""
         self.events.start()
         self.queue.start()
 
     async def stop(self) -> None:
+        """Ends; what was begun is continued by the next controller."""
         await self.queue.stop()
         await self.events.stop()
 
@@ -140,6 +142,7 @@ class JobController:
         await _ignore_missing(self.api.delete(path, uid=job["metadata"]["uid"], propagation="Background"))
 
     async def remove_finalizer(self, pod: Object) -> None:
+        """Lets a pod go that has been counted, or that nobody will count."""
         rest = [name for name in pod["metadata"].get("finalizers") or [] if name != rules.FINALIZER]
         patch = {"metadata": {"uid": pod["metadata"]["uid"], "finalizers": rest or None}}
         changed = await _ignore_missing(self.api.patch(resource_path("pods", *key_of(pod)), patch, "merge"))
@@ -147,6 +150,7 @@ class JobController:
             self.pods.learn(changed)
 
     def backoff_s(self, failures: int) -> float:
+        """Real seconds to wait after so many failures in a row."""
         return min(_BACKOFF_S * 2 ** min(failures - 1, 20), _BACKOFF_MAX_S) / self._time_scale if failures > 0 else 0.0
 
 

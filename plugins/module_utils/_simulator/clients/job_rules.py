@@ -31,6 +31,7 @@ class Ending:
 
     @property
     def final_type(self) -> str:
+        """The condition that comes last."""
         return "Failed" if self.type == "FailureTarget" else "Complete"
 
 
@@ -46,6 +47,7 @@ def finished(job: Object) -> Object | None:
 
 
 def is_indexed(job: Object) -> bool:
+    """Whether each pod of the Job has a completion index."""
     return bool(job["spec"].get("completionMode") == "Indexed")
 
 
@@ -58,22 +60,27 @@ def index_of(pod: Object) -> int:
 
 
 def phase(pod: Object) -> str:
+    """status.phase; Pending while no kubelet has spoken."""
     return str((pod.get("status") or {}).get("phase", "Pending"))
 
 
 def is_terminal(pod: Object) -> bool:
+    """Whether the pod has ended."""
     return phase(pod) in ("Succeeded", "Failed")
 
 
 def is_active(pod: Object) -> bool:
+    """Whether the pod has not ended and is not asked to."""
     return not is_terminal(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
 def is_terminating(pod: Object) -> bool:
+    """Whether the pod is asked to end and has not."""
     return not is_terminal(pod) and bool(pod["metadata"].get("deletionTimestamp"))
 
 
 def is_ready(pod: Object) -> bool:
+    """Whether its condition Ready is True."""
     rows = (pod.get("status") or {}).get("conditions") or []
     return any(row["type"] == "Ready" and row["status"] == "True" for row in rows)
 
@@ -92,6 +99,7 @@ def has_failed(job: Object, pod: Object) -> bool:
 
 
 def has_finalizer(pod: Object) -> bool:
+    """Whether the pod has not been counted yet: the Job controller's finalizer is there."""
     return FINALIZER in (pod["metadata"].get("finalizers") or [])
 
 

@@ -147,6 +147,7 @@ class LogServer:
         self.port = 0
 
     async def start(self) -> None:
+        """Listens; `port` is known afterwards."""
         from aiohttp import web
 
         app = web.Application()
@@ -159,6 +160,7 @@ class LogServer:
         self.port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
+        """Closes the listener and ends all answers."""
         if self._runner is not None:
             await self._runner.cleanup()
 

@@ -67,7 +67,10 @@ class NodeAgents:
         pods.on_change(self._pod_changed)
 
     async def start(self) -> None:
-        """Registers all nodes, with their leases. Start the informers afterwards: a pod of an unknown node is not ours."""
+        """Registers all nodes, with their leases. Start the informers afterwards: a pod of an unknown node is not ours.
+
+        Raises ApiError or ClusterError when a node is refused.
+        """
         self.events.start()
         await self._logs.start()
         await self._leases.ensure_namespace()

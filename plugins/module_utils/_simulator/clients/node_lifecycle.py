@@ -60,6 +60,7 @@ class SilenceWatch:
             self._leases[node] = _LeaseSeen(renew_time, self._awake_s, duration_s, self._awake_s - known.seen_s)
 
     def forget(self, node: str) -> None:
+        """The lease is gone."""
         self._leases.pop(node, None)
 
     def silent(self) -> set[str]:
@@ -96,11 +97,13 @@ class NodeLifecycle:
         leases.on_change(self._lease_changed)
 
     async def start(self) -> None:
+        """Watches over all nodes that are there and that come."""
         self._events.start()
         self._queue.start()
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
+        """Ends; taints and conditions stay."""
         if self._task is not None:
             await cancel(self._task)
         await self._queue.stop()

@@ -32,18 +32,22 @@ class Container:
 
     @property
     def name(self) -> str:
+        """As in the spec."""
         return str(self.spec["name"])
 
     @property
     def image(self) -> str:
+        """As in the spec."""
         return str(self.spec.get("image", ""))
 
     @property
     def sidecar(self) -> bool:
+        """An init container that runs beside the others."""
         return self.init and self.spec.get("restartPolicy") == "Always"
 
     @property
     def running(self) -> bool:
+        """It runs now."""
         return "running" in self.state
 
     @property
@@ -129,6 +133,7 @@ class PodState:
 
     @property
     def name(self) -> str:
+        """Of the object."""
         return str(self.pod["metadata"]["name"])
 
     @property
@@ -138,10 +143,12 @@ class PodState:
 
     @property
     def main_containers(self) -> list[Container]:
+        """All but the init containers."""
         return [container for container in self.containers if not container.init]
 
     @property
     def init_containers(self) -> list[Container]:
+        """In the order in which they start, with the sidecars."""
         return [container for container in self.containers if container.init]
 
     def is_running(self) -> bool:
@@ -149,7 +156,7 @@ class PodState:
         return self.view is not None and not self.over and all(container.running for container in self.main_containers)
 
     def built_view(self) -> PodView:
-        """The view, for code that runs only when there is one."""
+        """The view, for code that runs only when there is one. Raises RuntimeError otherwise."""
         if self.view is None:
             raise RuntimeError("no container starts before the view of its pod is built")
         return self.view

@@ -31,11 +31,13 @@ class Clients:
         self._started: list[_Client] = []
 
     async def start(self, *clients: _Client) -> None:
+        """Starts them one after the other."""
         for client in clients:
             await client.start()
             self._started.append(client)
 
     async def stop(self) -> None:
+        """Stops them in reverse order and closes the connections."""
         for client in reversed(self._started):
             await client.stop()
         await self._api.close()

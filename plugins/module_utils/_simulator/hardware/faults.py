@@ -28,10 +28,12 @@ class Exercise:
 
     @property
     def multi_node(self) -> bool:
+        """More than one node takes part."""
         return len(self.nodes) > 1
 
     @property
     def racks(self) -> set[str]:
+        """The racks of the nodes that take part."""
         return set(self.nodes.values())
 
 

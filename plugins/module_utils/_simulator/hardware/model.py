@@ -121,7 +121,7 @@ class Hardware:
 
     def speed(self, run: str, collective: str, names: Sequence[str], ranks_per_node: int, path: Path) -> Speed:
         """How fast a collective is on these nodes in this run."""
-        healthy = self._healthy(collective, names, ranks_per_node, path, self.chance("tcp", *sorted(names)))
+        healthy = self.healthy_speed(collective, names, ranks_per_node, path, self.chance("tcp", *sorted(names)))
         exercise = self.exercise(run, names, path)
         left = min((fault.limit(exercise) for fault in self.definition.faults), default=1.0)
         spread = min(1 - abs(self.chance("spread", name).gauss(0, _NODE_SPREAD)) for name in names)
@@ -132,7 +132,8 @@ class Hardware:
         """The stream for differences between the rows of one run."""
         return self.chance("rows", run)
 
-    def _healthy(self, collective: str, names: Sequence[str], ranks: int, path: Path, tcp: random.Random) -> Speed:
+    def healthy_speed(self, collective: str, names: Sequence[str], ranks: int, path: Path, tcp: random.Random) -> Speed:
+        """The same without faults and noise. ranks: of one node; tcp: what the speed of a run over TCP is drawn from."""
         nodes = [self.nodes[name] for name in names]
         gpu = min((node.gpu for node in nodes), key=lambda item: (item.nvls_gb_s or item.ring_gb_s, item.nic_gb_s * item.nics))
         exercise = self.exercise("", names, path)

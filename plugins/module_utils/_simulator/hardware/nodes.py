@@ -25,18 +25,22 @@ class Node:
 
     @property
     def name(self) -> str:
+        """Of the Node object."""
         return self.seat.name
 
     @property
     def rack(self) -> str:
+        """The name of its rack."""
         return self.seat.rack
 
     @property
     def gpu(self) -> GpuProduct:
+        """The product that it carries."""
         return self.seat.gpu
 
     @property
     def hides_rdma(self) -> bool:
+        """A fault keeps RDMA devices from its containers."""
         return any(fault.hides_rdma() for fault in self.faults)
 
 

@@ -40,6 +40,7 @@ class Context:
 
     @property
     def time_scale(self) -> float:
+        """Simulated seconds per real second."""
         return self.hardware.definition.time_scale
 
     @property

@@ -41,6 +41,7 @@ class Style:
     tag_blank: str
 
     def tag(self, rank: int, stream: str) -> str:
+        """What --tag-output puts before a line."""
         return f"[1,{rank}]<{stream}>:{self.tag_blank}"
 
 
@@ -141,6 +142,7 @@ def place(call: Call, local_host: str, local_slots: int) -> list[str] | None:
 
 
 def not_enough_slots(wanted: int, program: str) -> list[str]:
+    """More ranks are wanted than the hosts have slots."""
     return [
         _LINE,
         f"There are not enough slots available in the system to satisfy the {wanted}",
@@ -155,6 +157,7 @@ def not_enough_slots(wanted: int, program: str) -> list[str]:
 
 
 def hostfile_missing(path: str, style: Style) -> list[str]:
+    """The hostfile cannot be read."""
     name = "Open RTE" if style.runtime == "ORTE" else "PRRTE"
     return [
         _LINE,
@@ -166,18 +169,22 @@ def hostfile_missing(path: str, style: Style) -> list[str]:
 
 
 def permanently_added(host: str) -> str:
+    """ssh, at its first contact with a host."""
     return f"Warning: Permanently added '{host}' (ED25519) to the list of known hosts."
 
 
 def unresolved(host: str) -> str:
+    """ssh, for a name that means nothing."""
     return f"ssh: Could not resolve hostname {host}: Name or service not known"
 
 
 def refused(host: str, port: int) -> str:
+    """ssh, where nothing listens."""
     return f"ssh: connect to host {host} port {port}: Connection refused"
 
 
 def daemons_not_started(style: Style, local: str, remote: str) -> list[str]:
+    """The launcher, when ssh has failed."""
     return [
         _LINE,
         f"{style.runtime} was unable to reliably start one or more daemons.",
@@ -190,6 +197,7 @@ def daemons_not_started(style: Style, local: str, remote: str) -> list[str]:
 
 
 def lost_daemon(style: Style, local: str, remote: str) -> list[str]:
+    """The launcher, when a host no longer answers."""
     return [
         _LINE,
         f"{style.runtime} has lost communication with a remote daemon.",
@@ -205,6 +213,7 @@ def lost_daemon(style: Style, local: str, remote: str) -> list[str]:
 
 
 def nonzero_exit(style: Style, local: str, rank: int, code: int) -> list[str]:
+    """The launcher, when a process has failed by itself."""
     if style.runtime == "ORTE":
         name = f"[[{40000 + rank},1],{rank}]"
         head = "mpirun detected that one or more processes exited with non-zero status, thus causing"
@@ -240,6 +249,7 @@ _SIGNALS = {
 
 
 def killed_by_signal(style: Style, rank: int, pid: int, host: str, number: int) -> list[str]:
+    """The launcher, when a signal has ended a process."""
     return [
         _LINE,
         f"{style.program} noticed that process rank {rank} with PID {pid} on node {host} exited on",

@@ -58,10 +58,12 @@ class Communicator:
 
     @property
     def level(self) -> str:
+        """NCCL_DEBUG in capitals, "" when it is not set."""
         return self.settings.get("NCCL_DEBUG", "").upper()
 
     @property
     def network_name(self) -> str:
+        """As NCCL calls the network."""
         return {"ib": "IB", "roce": "IB", "efa": "Libfabric"}.get(self.network, "Socket")
 
 

@@ -36,7 +36,7 @@ def is_program(name: str) -> bool:
 
 
 def collective_of(name: str) -> str:
-    """all_reduce of all_reduce_perf_mpi."""
+    """all_reduce of all_reduce_perf_mpi. Raises ValueError for other programs."""
     match = _PROGRAM.fullmatch(name)
     if match is None:
         raise ValueError(f"not an nccl-tests program: {name}")
@@ -157,7 +157,7 @@ def _choice(value: str, allowed: tuple[str, ...], other: str) -> tuple[str, ...]
 
 
 def parse_size(text: str) -> int:
-    """Bytes of 8, 64K, 1M, 16G, 1T (also with a trailing B)."""
+    """Bytes of 8, 64K, 1M, 16G, 1T (also with a trailing B). Raises ValueError for other texts."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKmMgGtT]?)[bB]?", text)
     if match is None:
         raise ValueError(text)

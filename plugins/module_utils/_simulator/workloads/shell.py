@@ -27,6 +27,7 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)(?:\[[@*]\])?(?::?-([^}]*))?\}|(\w+)|@)")
 
 
 def basename(word: str) -> str:
+    """The last part of a path."""
     return word.rsplit("/", 1)[-1]
 
 
