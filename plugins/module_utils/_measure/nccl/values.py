@@ -20,7 +20,7 @@ COLLAPSE = 0.9
 
 
 # Which cell of a group of cells is meant.
-Pick: t.TypeAlias = "t.Callable[[Cells], Cell]"
+Pick: t.TypeAlias = t.Callable[[Cells], Cell]
 TIME: Pick = operator.attrgetter("time_us")
 ALGBW: Pick = operator.attrgetter("algbw")
 BUSBW: Pick = operator.attrgetter("busbw")

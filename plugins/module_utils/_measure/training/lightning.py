@@ -65,7 +65,7 @@ def nemo_step(text: str, torn: bool) -> Step | None:
     return step
 
 
-def bar(text: str, torn: bool) -> Step | None:
+def progress_bar(text: str, torn: bool) -> Step | None:
     refreshes = list(_TQDM.finditer(text))
     if refreshes:
         match = refreshes[-1]  # the one that was left standing

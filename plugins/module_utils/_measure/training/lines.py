@@ -22,7 +22,7 @@ def read_line(text: str, torn: bool = False) -> Step | Event | None:
     """What the line says. torn: the log ends inside the line."""
     if not may_say(text):
         return None
-    for reader in (lightning.nemo_step, megatron.step, lightning.bar, megatron.event, lightning.event):
+    for reader in (lightning.nemo_step, megatron.step, lightning.progress_bar, megatron.event, lightning.event):
         found = reader(text, torn)
         if found is not None:
             return found
