@@ -21,6 +21,7 @@ from .waves import Steps
 
 FEW_NODES = 6  # more unresolved nodes than this are not looked through one by one
 HARD = ("node", "pair", "partition", "rack-boundary")
+MOST_ROUNDS = 4  # times as many closing rounds as the limit allows in a row without anything new
 CLOSING_RUNS = 8  # of one group, while its mean is too close to the limit to tell
 
 
@@ -33,8 +34,9 @@ def program(search: Search) -> Steps:
     yield from _second_chance(search)
     if len(search.names) == 1:
         return
-    loops = 0  # in a row that named nothing new
-    while loops < search.limits["closure_loops"]:
+    loops = rounds = 0  # loops: in a row that named nothing new
+    while loops < search.limits["closure_loops"] and rounds < MOST_ROUNDS * search.limits["closure_loops"]:
+        rounds += 1
         named = {(finding.kind, finding.left, finding.right) for finding in search.findings}
         if (yield from _close(search)):
             before = search.changes

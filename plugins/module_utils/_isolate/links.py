@@ -90,8 +90,8 @@ def blame_sides(search: Search, left: Nodes, right: Nodes, transport: str, witne
         kind = "pair"
     elif kind == "rack-boundary" and all(len(home) == 1 for home in homes):
         left, right = yield from _grown(search, left, right, transport)
-        if any(_same(finding, left, right) for finding in search.findings):
-            return
+    if any(_same(finding, left, right) for finding in search.findings):
+        return
     strength = search.total(trial for trial in witnesses if search.evidence.weight(trial) > 0)
     search.blame(Finding(kind, transport, left, right, strength=strength, witnesses=witnesses, controls=controls))
 

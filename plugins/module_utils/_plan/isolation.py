@@ -20,7 +20,7 @@ Record = dict[str, t.Any]
 
 # Reasons by which a test says nothing about its nodes; it is repeated, never counted.
 NO_EVIDENCE_EFFECTS = ("untested",)
-DEFAULT_BUDGET = {"waves": 60}
+DEFAULT_BUDGET = {"waves": 100}  # sixteen mixed faults among 4096 nodes take about 80
 WRONG_DATA = 1e-6  # chance of a healthy node to compute wrong data
 
 
