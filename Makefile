@@ -41,8 +41,8 @@ test: setup-test ## Run the whole test suite
 test-vectors: setup-test ## Compare the parsers with the log vectors; READINESS_CASES=<dir:dir> names others
 	@$(VENV)/python -m pytest -q tests/vectors
 
-isolation-campaign: setup-test ## Measure fault isolation on random worlds; WORLDS=n per table cell, SEED=s, OUTPUT=file.json
-	@$(VENV)/python tests/benchmarks/isolation_campaign.py --worlds $(or $(WORLDS),12) --seed $(or $(SEED),1) $(if $(OUTPUT),--output $(OUTPUT))
+isolation-campaign: setup-test ## Measure fault isolation on random worlds; WORLDS=n per table cell, SEED=s, ONLY=random|wild|table, OUTPUT=file.json
+	@$(VENV)/python tests/benchmarks/isolation_campaign.py --worlds $(or $(WORLDS),12) --seed $(or $(SEED),1) $(if $(ONLY),--only "$(ONLY)") $(if $(OUTPUT),--output $(OUTPUT))
 
 test-control-plane: setup-test ## Run the end-to-end scenarios and the API contract on a genuine control plane alone
 	@tests/run control-plane

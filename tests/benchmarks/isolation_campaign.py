@@ -5,7 +5,8 @@
     python tests/benchmarks/isolation_campaign.py [--worlds N] [--seed S] [--output FILE.json] [--only TABLE]
 
 Every table prints means over seeded worlds next to the limit an implementation must reach, and the information bound
-(the fewest tests that can single out so many nodes). N worlds per cell, 12 unless given; random worlds: 25 N.
+(the fewest tests that can single out so many nodes). N worlds per cell, 12 unless given; random and wild worlds: 25 N each.
+Ten thousand of them: --worlds 400 --only random, and --only wild. False accusations count nodes, pairs and links.
 
 JSON, about the random worlds unless a table says otherwise::
 
@@ -18,6 +19,8 @@ JSON, about the random worlds unless a table says otherwise::
     mean_tests, mean_waves, mean_node_minutes
     other                        the same keys for NVCRE's method as its controller behaves
     documented                   the same keys for NVCRE's method as its design describes it
+    wild                         the same keys (with other and documented) about as many wild worlds, see `isolation_wild`
+    calibration                  [{class, noise, stated, true, suspects}]: how sure suspects were said to be, and how many were at fault
     tables                       {name: [rows]}, each with its means, limits and whether they are met
     met, missed                  number of limits met, and the list of those missed
     seed, seconds
@@ -34,6 +37,7 @@ import sys
 import time
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_classes import Class, calibration, classes, table_row, world_of
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_score import (
     Score,
     matches,
@@ -43,6 +47,7 @@ from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_score 
     score_nvcre,
     summary,
 )
+from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_wild import wild_world
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_worlds import Fault, World, plant
 
 __all__ = ["Cell", "Score", "campaign", "cells", "main", "matches", "result_of", "run_cell", "run_random", "run_session", "score"]
@@ -94,8 +99,9 @@ def cells() -> list[Cell]:
     unlimited = {
         16: {0: (3, 2), 1: (11, 4.2), 2: (17, 5.0), 5: (33, 7.0)},
         64: {0: (5, 2), 1: (15, 4.2), 2: (24, 4.3), 5: (45, 5.2), 16: (105, 8.0)},
-        512: {0: (34, 2.1), 1: (45, 4.2), 2: (55, 4.3), 5: (82, 4.4), 16: (175, 5.2)},
-        4096: {0: (258, 2.1), 1: (270, 4.2), 2: (280, 4.3), 5: (310, 4.4), 16: (415, 4.8)},
+        # With many nodes a wave costs more than small tests: every suspect at once, and three waves.
+        512: {0: (34, 2.1), 1: (52, 3.2), 2: (70, 3.4), 5: (120, 3.7), 16: (175, 5.2)},
+        4096: {0: (258, 2.1), 1: (276, 3.2), 2: (294, 3.2), 5: (346, 3.4), 16: (545, 4.2)},
     }
     for count, row in unlimited.items():
         for amount, (tests, waves) in row.items():
@@ -151,7 +157,7 @@ def cells() -> list[Cell]:
         most = {"silent": soak_silent, "wrong_node": 0.01}
         result.append(Cell(table, f"p {p}, soak", make, {"soak": True}, most, {"recall": soak_recall}, 4))
     table = "mixed faults, N 512"
-    for amount, tests in ((5, 105), (16, 240)):
+    for amount, tests in ((5, 150), (16, 260)):
         wanted = [("node", "nic", "pair", "uplink", "nic")[at % 5] for at in range(amount)]
         result.append(
             Cell(
@@ -214,6 +220,8 @@ def totals(scores: t.Sequence[Score]) -> dict[str, t.Any]:
         "worlds_with_false_accusation": sum(s.false_accusation for s in scores),
         "faults": sum(s.faults for s in scores),
         "faults_found": sum(s.found for s in scores),
+        "graves": sum(s.grave for s in scores),
+        "inconclusive_worlds": sum(s.inconclusive for s in scores),
         "unresolved_worlds": sum(s.unresolved for s in scores),
         "weak_accusations": sum(s.weak for s in scores),
         "mean_tests": round(statistics.fmean(s.tests for s in scores), 2),
@@ -247,16 +255,31 @@ def run_cell(cell: Cell, worlds: int, seed: int) -> dict[str, t.Any]:
     }
 
 
-def run_random(worlds: int, seed: int) -> dict[str, t.Any]:
-    """The random worlds, for all three methods."""
+def run_random(worlds: int, seed: int, recipe: str = "random", seen: list[tuple[float, Score]] | None = None) -> dict[str, t.Any]:
+    """The random worlds of one recipe (random or wild), for all three methods. seen: collects (noise, our score)."""
+    make = {"random": random_world, "wild": wild_world}[recipe]
     ours, theirs, documented = [], [], []
     for number in range(worlds):
-        key = f"{seed}/random/{number}"
-        builds = [random_world(random.Random(key).randrange(2**31), random.Random(key)) for _copy in range(3)]
+        key = f"{seed}/{recipe}/{number}"
+        builds = [make(random.Random(key).randrange(2**31), random.Random(key)) for _copy in range(3)]
         ours.append(score(builds[0], run_session(builds[0])))
         theirs.append(score_nvcre(builds[1], False))
         documented.append(score_nvcre(builds[2], True))
+        if seen is not None:
+            seen.append((builds[0].sigma, ours[-1]))
     return {**totals(ours), "other": totals(theirs), "documented": totals(documented)}
+
+
+def run_class(kind: Class, worlds: int, seed: int, seen: list[tuple[float, Score]]) -> dict[str, t.Any]:
+    """One class of wild clusters, for all three methods."""
+    ours, theirs, documented = [], [], []
+    for number in range(worlds):
+        builds = [world_of(kind, f"{seed}/{kind.name}/{number}") for _copy in range(3)]
+        ours.append(score(builds[0], run_session(builds[0], **kind.options)))
+        theirs.append(score_nvcre(builds[1], False))
+        documented.append(score_nvcre(builds[2], True))
+        seen.append((builds[0].sigma, ours[-1]))
+    return table_row(kind, ours, theirs, documented)
 
 
 def campaign(worlds: int, seed: int, only: str = "", show: t.Callable[[str], None] = lambda text: None) -> dict[str, t.Any]:
@@ -272,7 +295,18 @@ def campaign(worlds: int, seed: int, only: str = "", show: t.Callable[[str], Non
         tables.setdefault(cell.table, []).append(row)
         show(line(row))
     rows = [(name, row) for name, table in tables.items() for row in table]
-    data: dict[str, t.Any] = {} if only and only not in "random" else run_random(25 * worlds, seed)
+    seen: list[tuple[float, Score]] = []
+    data: dict[str, t.Any] = {} if only and only not in "random" else run_random(25 * worlds, seed, "random", seen)
+    if not only or only in CLASS_TABLE:
+        show(f"\n{CLASS_TABLE}\n{CLASS_HEADER}")
+        for kind in classes():
+            row = run_class(kind, worlds, seed, seen)
+            tables.setdefault(CLASS_TABLE, []).append(row)
+            rows.append((CLASS_TABLE, row))
+            show(class_line(row))
+    if not only or only in "wild":
+        data["wild"] = run_random(25 * worlds, seed, "wild", seen)
+    data["calibration"] = calibration(seen)
     data["tables"] = tables
     data["met"] = sum(len(row["limits"]["at_most"]) + len(row["limits"]["at_least"]) - len(row["missed"]) for _name, row in rows)
     data["missed"] = [f"{name}: {row['name']}: {text}" for name, row in rows for text in row["missed"]]
@@ -298,13 +332,40 @@ def line(row: dict[str, t.Any]) -> str:
     )
 
 
+CLASS_TABLE = "one condition each"
+CLASS_HEADER = (
+    f"{'':46} {'silent':>6} {'false':>6} {'exact':>6} {'class':>6} {'incl.':>6} {'tests':>7} {'waves':>6} {'min/n':>6} "
+    f"| NVCRE: {'silent':>6} {'false':>6} {'exact':>6} {'waves':>6} | limits"
+)
+
+
+def class_line(row: dict[str, t.Any]) -> str:
+    """One row of the printed table of classes."""
+    a, b = row["ours"], row["other"]
+    return (
+        f"{row['name']:46} {a['silent']:6.3f} {a['false']:6.3f} {a['exact']:6.3f} {a['class_right']:6.3f} {a['inconclusive']:6.2f} "
+        f"{a['tests']:7.1f} {a['waves']:6.1f} {a['node_minutes']:6.1f} |        {b['silent']:6.3f} {b['false']:6.3f} {b['exact']:6.3f} "
+        f"{b['waves']:6.1f} | {'met' if not row['missed'] else 'MISSED ' + ', '.join(row['missed'])}"
+    )
+
+
+def print_totals(data: dict[str, t.Any]) -> None:
+    """The totals of one recipe, for the three methods."""
+    for title, part in (
+        ("this collection", data),
+        ("NVCRE as its controller behaves", data["other"]),
+        ("NVCRE as documented", data["documented"]),
+    ):
+        print(f"  {title:32} " + "  ".join(f"{key} {part[key]}" for key in data["other"] if key in part))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """The command line. Exit status 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description="Measure fault isolation on simulated clusters.")
     parser.add_argument("--worlds", type=int, default=12, help="worlds per table cell (default 12)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", help="write the data as JSON to this file")
-    parser.add_argument("--only", default="", help="only tables with this text in their name; 'random' for the random worlds")
+    parser.add_argument("--only", default="", help="only tables with this text in their name; 'random' or 'wild' for those worlds")
     given = parser.parse_args(arguments)
     if given.worlds < 1:
         parser.error("--worlds must be at least 1")
@@ -312,13 +373,18 @@ def main(arguments: list[str] | None = None) -> int:
     if "worlds" in data:
         print("\nrandom worlds: up to five faults of all kinds, 16 to 512 nodes, domains of 8 to 18, noise 2 to 4 %")
         print("(one world in five has NVLink domains)")
-        for title, part in (
-            ("this collection", data),
-            ("NVCRE as its controller behaves", data["other"]),
-            ("NVCRE as documented", data["documented"]),
-        ):
-            keys = [key for key in data["other"] if key in part]
-            print(f"  {title:32} " + "  ".join(f"{key} {part[key]}" for key in keys))
+        print_totals(data)
+    if "wild" in data:
+        print(
+            "\nwild worlds: unequal racks, missing labels, NVLink domains, min_group_size, max_concurrent, unmeasured, lost and stuck nodes,"
+        )
+        print("ways between two racks, faults down to just below the limit, and five ways of being told")
+        print_totals(data["wild"])
+    if data["calibration"]:
+        print(f"\n{'how sure':18} {'noise':>12} {'stated':>7} {'true':>7} {'suspects':>9}")
+        for cell in data["calibration"]:
+            noise = f"{cell['noise'][0]:.1%}-{cell['noise'][1]:.1%}"
+            print(f"{cell['class']:18} {noise:>12} {cell['stated']:7.3f} {cell['true']:7.3f} {cell['suspects']:9d}")
     print(f"\n{data['met']} limits met, {len(data['missed'])} missed, {data['seconds']} s, seed {given.seed}")
     for text in data["missed"]:
         print(f"  missed: {text}")

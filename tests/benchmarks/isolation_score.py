@@ -11,6 +11,7 @@ import typing as t
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import explain
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.planner import Session, start
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.isolation import DEFAULT_BUDGET
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_wild import WildWorld
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_worlds import ACCEPTED, Fault, World
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.nvcre_method import Nvcre
@@ -48,7 +49,7 @@ class Score:
 def run_session(world: World, **options: t.Any) -> Session:
     """Isolate in one go, in memory."""
     if isinstance(world, WildWorld):
-        options = {**world.conditions.options, **options}
+        options = {"budget": dict(DEFAULT_BUDGET), **world.conditions.options, **options}
     session = Session(start(world.nodes(), {"mnnvl": world.mnnvl, **options}))
     while session.wave:
         if isinstance(world, WildWorld):

@@ -47,7 +47,15 @@ class Request(t.Protocol):
     """One test, as the planner asks for it."""
 
     id: str
-    shape: str
+    transport: str
+    nodes: tuple[int, ...]
+    wave: int
+
+
+class Run(t.NamedTuple):
+    """A test that no planner asked for."""
+
+    id: str
     transport: str
     nodes: tuple[int, ...]
     wave: int
@@ -75,12 +83,26 @@ class WildWorld(World):
     ):
         super().__init__(sum(sizes), max(sizes), faults, sigma, seed, mnnvl=mnnvl, sizes=sizes)
         self.conditions = conditions
+        self.runs = 0
         self.routes = random.Random(seed + 1).getrandbits(64)
 
     def nodes(self) -> list[dict[str, t.Any]]:
         """What the planner is given: some nodes without a label."""
         told = super().nodes()
         return [{**item, "domain": None} if at in self.conditions.unlabelled else item for at, item in enumerate(told)]
+
+    def labelled(self) -> list[list[int]]:
+        """Nodes by their label; those without one together."""
+        bare = self.conditions.unlabelled
+        groups = [[node for node in members if node not in bare] for members in self.domains()]
+        return [group for group in [*groups, sorted(bare)] if group]
+
+    def passes(self, nodes: t.Iterable[int], transport: str) -> bool:
+        """One run of a group against the limit; what cannot be measured does not pass."""
+        self.runs += 1
+        members = tuple(sorted(nodes))
+        test = Run(f"t{self.runs}", transport if len(members) > 1 else "net", members, self.runs)
+        return self.answer([test])[0].get("passed") is True
 
     def shows(self, fault: Fault, members: frozenset[int], transport: str) -> bool:
         """Does this test exercise the fault? Chance included."""
@@ -95,7 +117,8 @@ class WildWorld(World):
 
     def carries(self, a: int, b: int, fault: Fault) -> bool:
         """Whether the bad spine link carries the traffic of these two: `p` of all pairs across racks, always the same."""
-        return self.home[a] != self.home[b] and random.Random(self.routes ^ (a * 65537 + b)).random() < fault.p
+        mixed = ((self.routes ^ (a * 65537 + b)) * 0x9E3779B97F4A7C15 >> 20) % 1_000_003
+        return self.home[a] != self.home[b] and mixed < fault.p * 1_000_003
 
     def healthy(self, shape: str, size: int) -> float:
         """What a healthy group reaches."""

@@ -74,6 +74,14 @@ class World:
             result.setdefault(home, []).append(node)
         return list(result.values())
 
+    def labelled(self) -> list[list[int]]:
+        """Nodes by their label; those without one together."""
+        return [list(range(self.count))] if self.bare else self.domains()
+
+    def passes(self, nodes: t.Iterable[int], transport: str) -> bool:
+        """One run of a group against the limit."""
+        return self.measure(nodes, transport) >= ACCEPTED
+
     def shows(self, fault: Fault, members: frozenset[int], transport: str) -> bool:
         """Does this test exercise the fault? Chance included."""
         inside = fault.nodes & members

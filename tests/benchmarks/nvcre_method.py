@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .isolation_worlds import ACCEPTED, World
+from .isolation_worlds import World
 
 Group = tuple[int, ...]
 
@@ -38,7 +38,7 @@ class Nvcre:
         verdicts = []
         for group in groups:
             self.node_minutes += len(group) * (2.5 + 0.25 * (len(group)).bit_length())
-            verdicts.append(self.world.measure(group, transport) >= ACCEPTED)
+            verdicts.append(self.world.passes(group, transport))
             if not verdicts[-1]:
                 self.listed.update(group)
         return verdicts
@@ -46,10 +46,7 @@ class Nvcre:
     def run(self) -> Nvcre:
         """The whole method."""
         world = self.world
-        if world.bare:
-            groups = [tuple(range(world.count))]  # nodes without the label share one domain
-        else:
-            groups = [tuple(members) for members in world.domains()]
+        groups = [tuple(members) for members in world.labelled()]  # nodes without the label share one domain
         first = "nvl" if world.mnnvl else "net"
         passed = self._round(groups, first)
         failed = []

@@ -7,10 +7,12 @@ The run ends well only through a closing test: everything that is not accused, t
 
 from __future__ import annotations
 
+import math
+import statistics
 import typing as t
 
-from . import boundaries, pairs, partitions, suspects
-from .evidence import CLEAR, CONVICT, FAIL
+from . import boundaries, pairs, partitions, posterior, suspects
+from .evidence import CLEAR, CONVICT, DECIDED, FAIL, FAULT_SHIFT
 from .node_sets import Nodes, split
 from .search import Finding, Search
 from .soak import soak
@@ -19,18 +21,22 @@ from .waves import Steps
 
 FEW_NODES = 6  # more unresolved nodes than this are not looked through one by one
 HARD = ("node", "pair", "partition", "rack-boundary")
+MOST_ROUNDS = 4  # times as many closing rounds as the limit allows in a row without anything new
 CLOSING_RUNS = 8  # of one group, while its mean is too close to the limit to tell
 
 
 def program(search: Search) -> Steps:
     """The procedure behind everything else."""
     known_bad = yield from _known_single_failures(search)
+    if search.options["likely_healthy"] and (yield from _all_at_once(search, known_bad)):
+        return
     yield from _first_look(search, known_bad)
     yield from _second_chance(search)
     if len(search.names) == 1:
         return
-    loops = 0  # in a row that named nothing new
-    while loops < search.limits["closure_loops"]:
+    loops = rounds = 0  # loops: in a row that named nothing new
+    while loops < search.limits["closure_loops"] and rounds < MOST_ROUNDS * search.limits["closure_loops"]:
+        rounds += 1
         named = {(finding.kind, finding.left, finding.right) for finding in search.findings}
         if (yield from _close(search)):
             before = search.changes
@@ -60,6 +66,20 @@ def _known_single_failures(search: Search) -> Steps:
             jobs.append(suspects.narrow(search, (node,), "net", trial, "fail"))
     yield from search.all_of(jobs)
     return set(bad) & (set(search.accused) | set(search.untested))
+
+
+def _all_at_once(search: Search, left_out: set[int]) -> Steps:
+    """The closing test first: when the cluster is likely healthy, one test may be all. True when it proves everything."""
+    everybody = tuple(range(len(search.names)))
+    if left_out or len(everybody) < 2 or any(search.domain_transport(unit) == "nvl" for unit in range(len(search.units))):
+        return False
+    verdict, proofs = yield from _prove(search, everybody)
+    if verdict != "pass" or search.findings:
+        return False
+    search.proofs = proofs
+    before = search.changes
+    yield from _recheck_priors(search)
+    return search.changes == before
 
 
 def _first_look(search: Search, left_out: set[int]) -> Steps:
@@ -145,6 +165,7 @@ def _close(search: Search) -> Steps:
     """One closing round. True when it ended: proven, or nothing left to prove."""
     yield from search.all_of(_second_opinion(search, finding) for finding in search.findings if finding.kind == "node")
     _unsteady_ends(search)
+    yield from search.all_of(_firm_up(search, finding) for finding in search.findings if finding.kind == "node")
     before = search.changes
     search.proofs = []
     members = _closing_set(search, swap=False)
@@ -244,6 +265,23 @@ def _reconsider(search: Search) -> bool:
     return len(search.accused) > accused
 
 
+def _firm_up(search: Search, finding: Finding) -> Steps:
+    """What was enough to accuse a node may be less once the noise is known better: one more test with a new reference."""
+    node, transport = finding.left[0], finding.transport
+    for _turn in range(2):
+        if finding.kind_of_node == "intermittent" or search.sure(finding, "node") >= posterior.LEAST:
+            return
+        met = {mate for trial in search.of_node[node] for mate in trial.nodes if len(trial.nodes) == 2}
+        reference = next((mate for mate in search.home(node) if mate not in met and search.good(mate, transport)), None)
+        if reference is None:
+            return
+        trial = search.ask((node, reference), transport, "accused with another reference", f"{search.names[node]} is at fault")
+        yield [trial]
+        finding.strength += search.evidence.weight(trial)
+        if search.evidence.weight(trial) > 0:
+            finding.witnesses.append(trial)
+
+
 def _unsteady_ends(search: Search) -> None:
     """A node that fails now and then can look like a bad pair, or leave a few nodes unresolved: do its other tests say so?"""
     for finding in list(search.findings):
@@ -282,11 +320,19 @@ def _second_opinion(search: Search, finding: Finding) -> Steps:
 
 
 def _classify(search: Search, finding: Finding) -> Steps:
-    """Alone, the accused node shows whether it is the node or its way to the others."""
+    """Alone, the accused node shows whether it is the node or its way to the others.
+
+    A limit for groups says nothing of one node; where nothing better is known, a good node alone is the yardstick.
+    """
     node = finding.left[0]
     verdict, trial = yield from search.decide((node,), "net", f"{search.names[node]} alone: which part of it", "the node itself")
     finding.controls.append(trial)
-    if verdict == "fail":
+    if trial.outcome == "measured" and search.evidence.foreign(trial):
+        verdict = yield from _against_reference(search, finding, trial)
+    if verdict == "unclear":
+        finding.kind_of_node = "node or nic"
+        finding.note = "no good node was measured alone to compare it with"
+    elif verdict == "fail":
         finding.kind_of_node = "node"
         finding.witnesses.append(trial)
     elif verdict == "pass":
@@ -294,6 +340,28 @@ def _classify(search: Search, finding: Finding) -> Steps:
     else:
         finding.kind_of_node = "node"
         finding.note = "the test of the node alone could not be measured, so its network path may be at fault instead"
+
+
+def _against_reference(search: Search, finding: Finding, first: Trial) -> Steps:
+    """pass, fail or unclear: the node alone against good nodes alone, half of what it loses in groups being the limit."""
+    good = [math.log(trial.value) for trial in search.references if trial.outcome == "measured" and trial.value]
+    if not good or not first.value:
+        return "unclear"
+    losses = [loss for trial in finding.witnesses if len(trial.nodes) > 1 and (loss := search.evidence.deviation(trial)) is not None]
+    limit = max(statistics.median(losses), FAULT_SHIFT) / 2 if losses else FAULT_SHIFT / 2
+    runs = [first]
+    while True:
+        logs = [math.log(run.value) for run in runs if run.value]
+        margin = statistics.fmean(logs) - statistics.fmean(good) - limit
+        clear = DECIDED * search.evidence.sigma * math.sqrt(1 / len(logs) + 1 / len(good))
+        if abs(margin) >= clear or len(runs) >= search.limits["runs_per_test"]:
+            return "fail" if margin < 0 else "pass"
+        run = search.ask(first.nodes, "net", f"{search.names[first.nodes[0]]} alone again", "the node itself")
+        yield [run]
+        if run.outcome != "measured" or not run.value:
+            return "fail" if run.outcome == "failed" else "unclear"
+        runs.append(run)
+        finding.controls.append(run)
 
 
 def _unexplained(search: Search, members: Nodes, parent: Trial) -> Steps:

@@ -202,6 +202,10 @@ class Evidence:
             return True  # nearer to healthy than to the limit
         return None if abs(margin) < DECIDED * self.sigma / math.sqrt(len(logs)) and not last else margin > 0
 
+    def foreign(self, trial: Trial) -> bool:
+        """Whether the criterion that judged a run of one node may have been made for groups: nothing else is known of it."""
+        return trial.outcome == "measured" and _usable(trial.value) and trial.expected is None and self._usual(_kind(trial)) is None
+
     def strong(self, trial: Trial) -> bool:
         """True for a failure too deep to be noise."""
         if self.weight(trial) < FAIL:

@@ -8,6 +8,7 @@ import math
 import statistics
 import typing as t
 
+from . import posterior
 from .evidence import CLEAR, FAIL
 from .search import Finding, Search
 from .trial import Trial
@@ -15,6 +16,7 @@ from .trial import Trial
 ACTIONS = {
     "node": "Drain the node and check its GPUs, NVLink, PCIe and host.",
     "nic": "Drain the node and check its NIC, transceiver, cable and switch port.",
+    "node or nic": "Drain the node and check its NIC and cable first, then its GPUs, NVLink, PCIe and host.",
     "nvl": "Drain the node and check its NVLink ports and cables to the NVLink switches.",
     "rack-boundary": "Open a ticket for the switch or the uplinks of this domain; the nodes may stay in service inside it.",
     "pair": "Check the cable, port and route between the two nodes; each of them works with others.",
@@ -39,7 +41,7 @@ def conclude(search: Search) -> dict[str, t.Any]:
     closed -= set(unlinked)
     missing = _not_proven(search, findings, closed, unlinked)
     hard = [item for item in suspects if item["class"] not in ("irreproducible", "unresolved")]
-    if hard:
+    if any(item["convicts"] for item in hard):
         verdict = "failed"
     elif suspects or missing or not search.proofs:
         verdict = "inconclusive"
@@ -82,7 +84,7 @@ def _suspect(search: Search, finding: Finding) -> dict[str, t.Any]:
     failing = [trial for trial in _unique(finding.witnesses) if trial.outcome != "unmeasured"]
     controls = _unique([*finding.controls, *_passing_controls(search, finding, failing)])
     ratios = sorted(ratio for trial in failing if (ratio := search.evidence.ratio(trial)) is not None)
-    confidence = 0.0 if kind in ("unresolved", "irreproducible") else min(0.999, 1 - math.exp(-max(finding.strength, 0.0)))
+    confidence = search.sure(finding, kind)
     return {
         "component": _component(search, finding, kind),
         "nodes": [search.names[node] for node in nodes],
@@ -90,6 +92,7 @@ def _suspect(search: Search, finding: Finding) -> dict[str, t.Any]:
         "class": kind,
         "transport": finding.transport,
         "confidence": round(confidence, 4),
+        "convicts": confidence >= posterior.LEAST,
         "worst": round(ratios[0], 4) if ratios else None,
         "median": round(statistics.median(ratios), 4) if ratios else None,
         "reason": _reason(search, finding, kind, failing, controls),
@@ -391,7 +394,7 @@ def _headline(search: Search, verdict: str, suspects: list[dict[str, t.Any]], mi
     if verdict == "passed":
         return f"All {len(search.names)} nodes passed together; nothing speaks against any of them."
     if verdict == "failed":
-        hard = [item for item in suspects if item["class"] not in ("irreproducible", "unresolved")]
+        hard = [item for item in suspects if item["convicts"]]
         text = ", ".join(f"{item['component']['name']} ({item['class']})" for item in hard[:6])
         return f"At fault: {text}{' and more' if len(hard) > 6 else ''}."
     why = search.stopped or (suspects[0]["reason"].rstrip(".") if suspects else missing[0]["reason"] if missing else "no closing proof")

@@ -8,6 +8,7 @@ import typing as t
 
 from .evidence import CLEAR, CONVICT, FAIL
 from .node_sets import Nodes
+from .posterior import LEAST
 from .search import Finding, Search
 from .soak import soak
 from .trial import Trial
@@ -37,9 +38,41 @@ def blame_or_soak(search: Search, left: Nodes, right: Nodes, transport: str, wit
         if weight > 0:
             failures.append(run)
     if _enough(search, together, failures):
+        if len(left) == len(right) == 1:
+            controls += yield from _until_sure(search, left, right, transport, failures)
         yield from blame_sides(search, left, right, transport, [*failures, *(w for w in witnesses if w not in failures)], controls)
     else:
         search.unresolved(left + right, transport, "they fail together at times, too close to the limit to tell", [*witnesses, *failures])
+
+
+def _until_sure(search: Search, left: Nodes, right: Nodes, transport: str, failures: list[Trial]) -> Steps:
+    """More tests of each end without the other, until the pair is likelier than an end that fails now and then."""
+    more: list[Trial] = []
+    finding = Finding("pair", transport, left, right, witnesses=failures)
+    for _turn in range(search.limits["runs_per_test"]):
+        if search.sure(finding, "pair") >= LEAST:
+            break
+        busy = set(left + right)
+        asked = []
+        for end, other in ((left, right), (right, left)):
+            met = {node for trial in more for node in trial.nodes}
+            partner = _partner(search, end, other, transport, busy | met) or _partner(search, end, other, transport, busy)
+            if partner is not None:
+                busy.update(partner)
+                asked.append(
+                    search.ask(
+                        end + partner,
+                        transport,
+                        "control: one end of the pair with another",
+                        "this end by itself is at fault",
+                        avoid=left + right,
+                    )
+                )
+        if not asked:
+            break
+        yield asked
+        more += asked
+    return more
 
 
 def _enough(search: Search, together: set[int], failures: list[Trial]) -> bool:
@@ -57,8 +90,8 @@ def blame_sides(search: Search, left: Nodes, right: Nodes, transport: str, witne
         kind = "pair"
     elif kind == "rack-boundary" and all(len(home) == 1 for home in homes):
         left, right = yield from _grown(search, left, right, transport)
-        if any(_same(finding, left, right) for finding in search.findings):
-            return
+    if any(_same(finding, left, right) for finding in search.findings):
+        return
     strength = search.total(trial for trial in witnesses if search.evidence.weight(trial) > 0)
     search.blame(Finding(kind, transport, left, right, strength=strength, witnesses=witnesses, controls=controls))
 
@@ -232,7 +265,7 @@ def _way_or_node(search: Search, side: Nodes, other: Nodes, trials: list[Trial],
     """A node fails with several nodes of another domain: the way between both domains, or the node by itself."""
     witnesses = [trial for trial in trials if search.evidence.weight(trial) > 0]
     out = search.tainted(transport)
-    homes = [tuple(node for node in search.home(end[0]) if node not in out) for end in (side, other)]
+    homes = [tuple(node for node in search.home(end[0]) if node not in out or node in end) for end in (side, other)]
     rests = [tuple(node for node in home if node not in set(side + other)) or home for home in homes]
     same_way = verdict != "fail" or any(search.unit_of[node] == search.unit_of[other[0]] for node in trials[-1].nodes)
     if same_way and rests != homes:

@@ -10,11 +10,14 @@ failures that did not repeat.
 from __future__ import annotations
 
 import math
+import statistics
+import typing as t
 
 # Odds that one given component of a class is bad before anything was run. A pair is one of very many.
 PRIOR_ODDS = {
     "node": 5e-3,
     "nic": 5e-3,
+    "node or nic": 5e-3,
     "nvl": 5e-3,
     "intermittent": 2e-4,
     "rack-boundary": 1e-3,
@@ -52,3 +55,50 @@ def unsteady(failed: int, passed: int, rate: float) -> float:
     rate = max(rate, BUSY_RATE)
     share = min(max(failed / max(1, failed + passed), SELDOM), OFTEN)
     return failed * math.log(share / rate) + passed * math.log((1 - share) / (1 - rate))
+
+
+def pair(together: tuple[int, int], ends: t.Sequence[tuple[int, int]], rate: float) -> float:
+    """The probability of a bad pair, against an end that fails now and then, and against chance.
+
+    together: (failed, passed) tests with both ends. ends: for each end (failed, passed) tests without the other.
+    """
+    failed, passed = together
+    others = sum(end[0] for end in ends)
+    logs = [math.log(PRIOR_ODDS["pair"]) + passed * math.log(rate) + others * math.log(rate)]
+    logs.append((failed + others) * math.log(rate))
+    for missed, met in ends:
+        hits, tries = failed + missed, failed + missed + passed + met
+        share = min(max(hits / max(1, tries), SELDOM), OFTEN)
+        elsewhere = (others - missed) * math.log(rate)
+        logs.append(math.log(PRIOR_ODDS["intermittent"]) + hits * math.log(share) + (tries - hits) * math.log(1 - share) + elsewhere)
+    top = max(logs)
+    return min(MOST, math.exp(logs[0] - top) / sum(math.exp(log - top) for log in logs))
+
+
+# ----- nodes that were tested alone -----
+
+UNKNOWN_CHANCE = 0.02  # of a healthy node to miss a limit, where nothing is known of the limit
+SUDDEN = 1 / 400  # of a healthy node to crash or hang
+UNSTEADY_SHARE = 0.1  # of bad nodes fail only now and then
+
+
+def chance_of_missing(values: t.Sequence[float], limit: float) -> float:
+    """How likely a healthy node misses the limit: from the spread of those that met it."""
+    logs = sorted(math.log(value) for value in values if value > 0)
+    if len(logs) < 5 or limit <= 0:
+        return UNKNOWN_CHANCE
+    middle = statistics.median(logs)
+    sigma = max(1.4826 * statistics.median(abs(log - middle) for log in logs), 0.002)
+    return min(max(0.5 * math.erfc((middle - math.log(limit)) / sigma / math.sqrt(2)), 1e-4), 0.5)
+
+
+def alone(failures: int, nodes: int, chance: float, repeat_failed: bool) -> float:
+    """The probability that a node is bad that failed alone once, and again or not.
+
+    failures: of `nodes` nodes that were tested alone; chance: of a healthy node to fail such a test. What chance
+    explains of the failures says nothing of the nodes: many that fail near a limit are no better witnesses than one.
+    """
+    expected = max(nodes * chance, 1e-12)
+    odds = max(failures - expected, 0.1 * failures) / expected
+    odds *= 1 / chance if repeat_failed else UNSTEADY_SHARE * 0.5 / (1 - chance)
+    return min(MOST, odds / (1 + odds))

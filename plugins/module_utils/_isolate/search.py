@@ -60,6 +60,7 @@ class Search(Engine):
         self.untested: dict[int, str] = {}
         self.notes: list[str] = []
         self.proofs: list[Trial] = []
+        self.references: list[Trial] = []  # good nodes alone, to compare accused ones with
         self.leftover: list[tuple[list[tuple[Nodes, Trial]], str]] = []
         self.random = random.Random(self.options["seed"])  # noqa: S311 (reproducible shuffles, no secret)
         self.changes = 0
@@ -333,6 +334,44 @@ class Search(Engine):
         large = sorted((trial for trial in failed if len(trial.asked or trial.nodes) > SMALL), key=lambda trial: len(trial.nodes))
         failed = [trial for trial in failed if trial not in large[1:]]
         return posterior.unsteady(len(failed), len(passed), self.outlier_rate(node, repeated=False)), failed
+
+    def sure(self, finding: Finding, kind: str) -> float:
+        """How sure a finding is, shown as class `kind`: a probability, see `posterior`. 0 for what names no component."""
+        if kind in ("unresolved", "irreproducible"):
+            return 0.0
+        if kind == "pair":
+            return self._sure_of_pair(finding)
+        if kind == "intermittent":
+            node = finding.left[0]
+            shown = [trial for trial in finding.witnesses if len(trial.nodes) > 1 and self.evidence.weight(trial) > 0]
+            passed = sum(
+                trial.transport == finding.transport and len(trial.nodes) > 1 and self.evidence.weight(trial) <= CLEAR
+                for trial in self.of_node[node]
+            )
+            rate = self.outlier_rate(node, repeated=False)
+            now_and_then = posterior.confidence(kind, posterior.unsteady(len(shown), passed, rate))
+            # Accused as a bad node, it passed later: what speaks against it is then less, and may still be enough.
+            always = 0.0 if finding.kind_of_node == "intermittent" else posterior.confidence("node", self.case(node, finding.transport)[0])
+            return max(now_and_then, always)
+        clip = self.clip(finding.left[0])
+        weights = sorted((min(self.evidence.weight(trial), clip) for trial in finding.witnesses), reverse=True)
+        return posterior.confidence(kind, min(finding.strength, sum(weight for weight in weights if weight > 0)))
+
+    def _sure_of_pair(self, finding: Finding) -> float:
+        one, two = finding.left[0], finding.right[0]
+        counts: dict[tuple[int, ...], list[int]] = {(one, two): [0, 0], (one,): [0, 0], (two,): [0, 0]}
+        for node, other in ((one, two), (two, one)):
+            for trial in self.of_node[node]:
+                if trial.transport != finding.transport or len(trial.nodes) < 2 or (node == two and other in trial.nodes):
+                    continue
+                key = (one, two) if other in trial.nodes else (node,)
+                weight = self.evidence.weight(trial)
+                if weight <= CLEAR:
+                    counts[key][1] += 1
+                elif weight >= FAIL and not self.explained(trial, without=finding):
+                    counts[key][0] += 1
+        both, first, second = ((failed, passed) for failed, passed in (counts[one, two], counts[one,], counts[two,]))
+        return posterior.pair(both, [first, second], self.outlier_rate(one))
 
     def try_unsteady(self, node: int, transport: str, apart: t.Collection[int] = ()) -> bool:
         """Accuse the node of failing now and then, if its failures are too many for chance and share nothing but it."""

@@ -29,6 +29,7 @@ OPTIONS: dict[str, t.Any] = {
     "limits": {},
     "budget": {},
     "soak": False,
+    "likely_healthy": False,
     "seed": 0,
     "prior_evidence": [],
 }
@@ -49,7 +50,7 @@ def new_state(nodes: t.Any, options: t.Any) -> State:
     merged["max_concurrent"] = integer(merged["max_concurrent"], "options.max_concurrent")
     merged["min_group_size"] = integer(merged["min_group_size"], "options.min_group_size", minimum=1)
     merged["seed"] = of_type(merged["seed"], int, "options.seed")
-    for key in ("mnnvl", "soak"):
+    for key in ("mnnvl", "soak", "likely_healthy"):
         if not isinstance(merged[key], bool):
             raise InputError(f"{merged[key]!r} is not true or false", place=f"options.{key}")
     if merged["sigma"] is not None:

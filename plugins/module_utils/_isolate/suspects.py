@@ -12,6 +12,8 @@ from .trial import Trial
 from .waves import Steps
 
 SPREAD = 4
+ABROAD_SHARE = 4  # suspects may be one in so many of the good nodes to be tested all at once
+FEW_GOOD = 4
 Groups = list[tuple[Nodes, Trial]]
 
 
@@ -33,6 +35,10 @@ def narrow(search: Search, nodes: Nodes, transport: str, parent: Trial, verdict:
     if verdict == "fail":
         search.cleared[transport].difference_update(nodes)  # whatever they passed before, it is open again
     groups: Groups = [(nodes, parent)]
+    partners = _abroad_partners(search, nodes, transport) if verdict == "fail" and len(nodes) > DIRECT else []
+    if partners and (yield from _abroad(search, nodes, transport, partners)):
+        yield from examine(search, groups, transport)
+        return
     parts = chunks(nodes, search.options["min_group_size"])
     if len(nodes) > DIRECT and len(parts) > 1:
         trials = [search.ask(part, transport, f"part of a failed group of {len(nodes)}", "the fault is in this part") for part in parts]
@@ -54,6 +60,63 @@ def narrow(search: Search, nodes: Nodes, transport: str, parent: Trial, verdict:
             yield from pairs.contradiction(search, nodes, parts, transport, parent, weak=False)
         return
     yield from examine(search, groups, transport)
+
+
+def _abroad_partners(search: Search, nodes: Nodes, transport: str) -> list[int]:
+    """A known-good node of a domain that passed for each of these nodes, or [] when parts of the domain are the better way.
+
+    Small tests with everybody save a wave, in which the whole cluster waits; they are worth it while few nodes are
+    suspected. Each good node meets one suspect, each good domain two: what one of them shows is not the boundary's doing
+    when the other passes.
+    """
+    if transport != "net" or search.options["mnnvl"] or search.options["min_group_size"] > 2 or search.options["max_concurrent"]:
+        return []
+    bad: list[Nodes] = []
+    good: list[Nodes] = []
+    for unit in search.units:
+        runs = [trial for trial in search.of_node[unit.nodes[0]] if trial.nodes == unit.nodes and trial.transport == transport]
+        if runs and len(unit.nodes) > 1:
+            (good if search.total(runs) <= CLEAR else bad).append(unit.nodes)
+    if nodes not in bad or not all(unit.real for unit in search.units):
+        return []
+    pool = [node for at in range(0, max(map(len, good), default=0), 2) for unit in good for node in unit[at : at + 2]]
+    if len(good) < FEW_GOOD or ABROAD_SHARE * sum(map(len, bad)) > len(pool):
+        return []
+    start = sum(len(unit) for unit in bad[: bad.index(nodes)])
+    return pool[start : start + len(nodes)]
+
+
+def _abroad(search: Search, nodes: Nodes, transport: str, partners: list[int]) -> Steps:
+    """Each member of a failed domain with a good node of another one. False: half of them fail, so it may be the boundary."""
+    trials = [
+        search.ask((node, partner), transport, "suspect with a known-good partner of a good domain", f"{search.names[node]} is at fault")
+        for node, partner in zip(nodes, partners, strict=True)
+    ]
+    _reference_alone(search, set(nodes) | set(partners))
+    yield trials
+    passing = [trial for trial in trials if search.evidence.weight(trial) <= CLEAR]
+    failing = [node for node, trial in zip(nodes, trials, strict=True) if trial not in passing]
+    if 2 * len(failing) > len(nodes):
+        return False
+    for trial in passing:
+        search.clear(trial)
+    for node in failing:
+        search.try_to_convict(node, transport)
+    return True
+
+
+def _reference_alone(search: Search, busy: set[int]) -> None:
+    """Beside the suspects one good node runs alone, where nothing else tells what a single node should reach."""
+    values = [trial for trial in search.trials if trial.outcome == "measured" and trial.wave]
+    if search.references or not values or any(trial.expected is not None or trial.value is None for trial in values[-3:]):
+        return
+    waiting = {node for trial in search.pending for node in trial.nodes}
+    for unit in search.units:
+        for node in unit.nodes:
+            if node not in busy | waiting and search.good(node, search.domain_transport(search.unit_of[node])):
+                purpose = f"{search.names[node]} alone: what a good node reaches"
+                search.references.append(search.ask((node,), "net", purpose, "the yardstick for accused nodes"))
+                return
 
 
 def _references(search: Search, good: list[Nodes], transport: str) -> Steps:
@@ -140,6 +203,7 @@ def leaves(search: Search, groups: Groups, transport: str) -> Steps:
         for node, partner, known_good in pairing:
             text = "suspect with a known-good partner" if known_good else "two suspects together: a pass clears both"
             trials.append(search.ask((node, partner), transport, text, f"{search.names[node]} is at fault"))
+        _reference_alone(search, {node for trial in trials for node in trial.nodes})
         yield trials
         for (node, partner, known_good), trial in zip(pairing, trials, strict=True):
             met[node].add(partner)

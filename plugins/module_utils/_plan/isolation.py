@@ -13,14 +13,15 @@ import typing as t
 
 from .._causes.reasons import reason_of
 from .._common.shapes import Category, Group, JudgedCategory, JudgedGroup, Request
-from .._isolate import planner
+from .._isolate import planner, posterior
 from .grouping import Node, choose_domain_kind, domain_of
 
 Record = dict[str, t.Any]
 
 # Reasons by which a test says nothing about its nodes; it is repeated, never counted.
 NO_EVIDENCE_EFFECTS = ("untested",)
-DEFAULT_BUDGET = {"waves": 60}
+DEFAULT_BUDGET = {"waves": 100}  # sixteen mixed faults among 4096 nodes take about 80
+WRONG_DATA = 1e-6  # chance of a healthy node to compute wrong data
 
 
 def must_isolate(category: Category, judged: JudgedCategory) -> bool:
@@ -60,7 +61,7 @@ def start(category: Category, judged: JudgedCategory | None, rows: t.Sequence[No
     """
     if judged is not None and all(len(group["nodes"]) == 1 for group in judged["groups"]):
         suspects = [
-            {"node": name, "reason": next((item["reason"] for item in member["findings"] if not item["note"]), "")}
+            _failed_alone(judged, name, next((item["reason"] for item in member["findings"] if not item["note"]), ""))
             for name, member in sorted(judged["members"].items())
             if member["verdict"] == "suspect"
         ]
@@ -117,12 +118,35 @@ def _advance_single(record: Record, results: list[dict[str, t.Any]] | None) -> R
     return record
 
 
+def _failed_alone(judged: JudgedCategory, node: str, reason: str) -> dict[str, t.Any]:
+    """A node that failed alone: {node, reason, failures, nodes, chance}, as `posterior.alone` takes them."""
+    verdicts = [member["verdict"] for member in judged["members"].values()]
+    counts = {"failures": max(1, verdicts.count("suspect") + verdicts.count("failed")), "nodes": len(verdicts)}
+    chance = posterior.SUDDEN
+    if reason == "DataCorruption":
+        chance = WRONG_DATA
+    elif reason in ("ThresholdViolation", "Unstable"):
+        values = [value for group in judged["groups"] if group.get("verdict") == "passed" for value in _numbers(group).values()]
+        chance = posterior.chance_of_missing(values, _limit(judged))
+    return {"node": node, "reason": reason, "chance": chance, **counts}
+
+
+def _limit(judged: JudgedCategory) -> float:
+    """The limit that values must exceed, 0 if there is none."""
+    for group in judged["groups"]:
+        for result in group.get("criteria") or []:
+            for limit in result.get("limits") or []:
+                if limit.get("op") in (">=", ">") and isinstance(limit.get("limit"), (int, float)):
+                    return float(limit["limit"])
+    return 0.0
+
+
 def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]) -> dict[str, t.Any]:
     """Twice failed alone is the node; failed once of two is intermittent; a repeat that could not run proves nothing.
 
-    Of the intermittent ones only wrong data convicts: a value near its limit or a single crash may have another cause.
+    How sure that is depends on how often a healthy node would fail such a test: below a threshold it stays a suspect.
     """
-    first = {item["node"]: item["reason"] for item in record["single"]}
+    first = {item["node"]: item for item in record["single"]}
     suspects: list[dict[str, t.Any]] = []
     evidence_of_all: list[dict[str, t.Any]] = []
     for test in record["tests"]:
@@ -130,25 +154,25 @@ def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]
         evidence = [{"wave": 1, "id": test["id"], "shape": "single", "nodes": [name], **result}]
         evidence_of_all += evidence
         if result["outcome"] == "unmeasured":
-            kind, confidence, words = (
-                "unresolved",
-                0.5,
-                f"{name} failed alone; the repeat could not be measured: {result.get('reason', 'unknown')}",
-            )
+            kind, words = "unresolved", f"{name} failed alone; the repeat could not be measured: {result.get('reason', 'unknown')}"
             action = "Repeat the category when the cause is mended."
         elif result["outcome"] == "failed" or result.get("passed") is False:
-            kind, confidence, words = "node", 0.99, f"{name} failed twice on its own: nothing but the node took part"
+            kind, words = "node", f"{name} failed twice on its own: nothing but the node took part"
             action = "Drain the node and check its GPUs, NVLink, PCIe and host."
         else:
-            kind, confidence, words = "intermittent", 0.7, f"{name} failed once ({first[name] or 'unknown'}) and passed once on its own"
+            kind, words = "intermittent", f"{name} failed once ({first[name]['reason'] or 'unknown'}) and passed once on its own"
             action = "Drain the node and watch its error counters: it fails now and then."
+        known = first[name]
+        sure = posterior.alone(known["failures"], known["nodes"], known["chance"], kind == "node") if kind != "unresolved" else 0.0
+        if kind != "unresolved" and sure < posterior.LEAST:
+            words += f"; a healthy node fails such a test in {known['chance']:.1%} of runs, so that is no proof"
         suspects.append(
             {
                 "component": {"kind": "node", "name": name},
                 "nodes": [name],
                 "class": kind,
-                "confidence": confidence,
-                "convicts": kind == "node" or (kind == "intermittent" and first[name] == "DataCorruption"),
+                "confidence": round(sure, 4),
+                "convicts": sure >= posterior.LEAST,
                 "evidence": evidence,
                 "reason": words,
                 "action": action,

@@ -215,3 +215,82 @@ def test_a_waiting_test_that_lost_a_node_is_filled_up_again() -> None:
     while session.wave:
         assert all(len(trial.nodes) == 1 or len(trial.nodes) >= 4 for trial in session.wave)
         session.deliver(made.answer(session.wave))
+
+
+# ----- right class -----
+
+
+@pytest.mark.parametrize("factor", [0.55, 0.62, 0.66, 0.69])
+def test_the_part_to_replace_is_told_by_good_nodes_alone_and_not_by_a_limit_for_groups(factor: float) -> None:
+    """A node at 70 % meets a limit that was made for groups; a nic fault shows in groups only."""
+    for seed in range(4):
+        node, nic = (world([16] * 4, fault(kind, [21], factor), told="one", sigma=0.02, seed=seed) for kind in ("node", "nic"))
+        assert hard(conclude(node)) == [("node", ["n0021"])], hard(conclude(node))
+        assert hard(conclude(nic)) == [("nic", ["n0021"])], hard(conclude(nic))
+
+
+def test_where_no_good_node_can_be_measured_alone_the_class_says_so() -> None:
+    """Without a yardstick the node and its way to the others cannot be told apart."""
+    nodes = racks(2, 2)
+
+    def rule(trial: t.Any) -> dict[str, t.Any]:
+        value = (330.0 if 1 in trial.nodes else 455.0) if len(trial.nodes) == 1 else (260.0 if 1 in trial.nodes else 380.0)
+        if len(trial.nodes) == 1 and 1 not in trial.nodes:
+            return {"outcome": "unmeasured", "reason": "ImagePull: no image"}
+        return {"outcome": "measured", "value": value, "passed": value >= 300.0}
+
+    assert hard(Answers(nodes, rule).conclusion) in ([("node or nic", ["n0001"])], [])
+
+
+# ----- bounded and cheaper -----
+
+
+def test_up_to_five_bad_nodes_of_512_take_three_waves() -> None:
+    bad = (5, 100, 210, 300, 450)
+    for amount in (1, 2, 5):
+        made = world([16] * 32, *(fault("nic", [node], 0.6) for node in bad[:amount]), sigma=0.02)
+        conclusion = conclude(made)
+        assert conclusion["cost"]["waves"] == 3 and [nodes for _kind, nodes in hard(conclusion)] == [
+            [made.names[at]] for at in bad[:amount]
+        ]
+
+
+def test_a_likely_healthy_cluster_takes_one_wave_and_a_sick_one_is_searched() -> None:
+    healthy = explain.conclude(run_session(world([16] * 4), likely_healthy=True).search)
+    assert healthy["verdict"] == "passed" and healthy["cost"]["tests"] == healthy["cost"]["waves"] == 1
+    sick = world([16] * 4, fault("nic", [7]))
+    assert hard(explain.conclude(run_session(sick, likely_healthy=True).search)) == [("nic", ["n0007"])]
+
+
+def test_a_pair_is_found_in_six_waves_once_its_group_is_known_to_fail() -> None:
+    for ends in ((0, 15), (3, 4), (1, 14), (6, 9), (2, 10)):
+        session = run_session(world([16] * 4, fault("pair", ends)))
+        waves = sorted({trial.wave for trial in session.search.trials if set(ends) <= set(trial.nodes) or "good groups" in trial.purpose})
+        search = [
+            wave for wave in waves if any("good" in t.purpose or "suspected" in t.purpose for t in session.search.trials if t.wave == wave)
+        ]
+        assert len([wave for wave in search if wave > 2]) <= 7, (ends, search)
+
+
+# ----- how sure -----
+
+
+def test_confidence_is_never_certainty_and_falls_with_weaker_evidence() -> None:
+    clear = conclude(world([16] * 4, fault("nic", [5], 0.5)))["suspects"][0]
+    assert 0.99 < clear["confidence"] < 0.995 and f"{clear['confidence']:.0%}" != "100%" and clear["convicts"]
+    unsteady = [conclude(world([16] * 4, fault("intermittent", [5], p=0.5), seed=seed))["suspects"] for seed in range(12)]
+    stated = {item["confidence"] for items in unsteady for item in items if item["class"] not in OPEN}
+    assert len(stated) > 3 and min(stated) < clear["confidence"]
+
+
+def test_below_the_threshold_a_suspect_stays_a_suspect() -> None:
+    """What names a component without enough evidence convicts nobody and fails no cluster."""
+    seen = 0
+    for seed in range(60):
+        conclusion = conclude(world((8, 8), fault("intermittent", [5], p=0.6), seed=seed))
+        weak = [item for item in conclusion["suspects"] if item["class"] not in OPEN and not item["convicts"]]
+        seen += bool(weak)
+        assert all(item["confidence"] < 0.9 for item in weak)
+        if weak and len(weak) == len(conclusion["suspects"]):
+            assert conclusion["verdict"] == "inconclusive"
+    assert seen
