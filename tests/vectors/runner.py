@@ -262,7 +262,7 @@ def _exit_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
     from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import codes
 
     if "error_id" in row:
-        return {"severity": codes.SEVERITY_OF_CODE.get(row["error_id"])}, _without(row, "error_id")
+        return {"severity": codes.severity_of(row["error_id"])}, _without(row, "error_id")
     status = dcgm_exits.exit_status(row["exit"])
     said = (
         {"ret": None, "name": None, "class": None} if status is None else {"ret": status.ret, "name": status.name, "class": status.outcome}

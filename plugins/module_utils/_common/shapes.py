@@ -80,9 +80,7 @@ class Request(t.TypedDict):
 class Exclusion(t.TypedDict):
     """Why a node is no target."""
 
-    # NotReady, MemoryPressure, Deleting, Leaving, Starting, Cordoned, LabelWithoutResource, Mig, TimeSlicing, DevicePlugin,
-    # SameOnMostNodes, NotSelected, Tainted ...
-    reason: str
+    reason: str  # NotReady, MemoryPressure, Deleting, Leaving, Starting, Cordoned, LabelWithoutResource, Mig, DevicePlugin, NotSelected ...
     message: str
 
 
