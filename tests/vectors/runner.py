@@ -10,6 +10,11 @@ A vector is a log (or several), plain or with `.gz` behind its name, and a `NAME
 
 A table is a file `v0N-*.yaml` with `cases`; each row holds the input of one function and what it must return.
 
+A node list is a `NAME.nodes.json` (a list of Node objects as the API server sends them) and a `NAME.expect.yaml` beside it:
+
+    input:  {nodes: NAME.nodes.json}
+    expect: {NODE: {target: bool, exclusion: REASON|null, findings: [REASON, ..]}}    what discovery makes of each; any of the keys
+
 Values are compared as subsets: the library may say more than the vector, never less or something else. Numbers
 agree when they differ by less than half a unit of the last digit the vector prints (at least three decimals).
 A key that the library does not know fails the vector.
@@ -17,17 +22,23 @@ A key that the library does not know fails the vector.
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import typing as t
 from pathlib import Path
 
 import yaml
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog, shipped_catalog_dir
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.nodes import looks_like_gpu, project
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.platforms import detect_platform
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.snapshot import build_snapshot
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.category import with_thresholds
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import measurement
 
 HERE = Path(__file__).parent
-DEFAULT_CASES = [HERE / "cases" / name for name in ("logs", "extra", "real-h200", "real-h200x2")]
+DEFAULT_CASES = sorted(path for path in (HERE / "cases").iterdir() if path.is_dir())
 
 # kind of a vector -> kind of measurement
 VECTOR_KINDS: dict[str, str] = {
@@ -86,6 +97,11 @@ def find_tables() -> list[tuple[Path, int]]:
     return rows
 
 
+def find_node_lists() -> list[Path]:
+    """Every `*.expect.yaml` of the case directories: what discovery makes of a list of nodes."""
+    return [path for directory in case_directories() for path in sorted(directory.glob("*.expect.yaml"))]
+
+
 def load(path: Path) -> t.Any:
     return yaml.safe_load(path.read_text(encoding="utf-8"))
 
@@ -111,6 +127,33 @@ def run_vector(path: Path) -> list[str]:
     prose = PROSE | PROSE_OF_KIND.get(kind, set())
     expected = {key: value for key, value in vector.items() if key not in prose | {"input", "kind"}}
     return list(differences(expected, said))
+
+
+def run_node_list(path: Path) -> list[str]:
+    """Differences between what discovery makes of a node list and what is expected; empty when they agree."""
+    wanted = load(path)
+    if wanted.get("kind", "node_list") != "node_list":
+        return [f"kind: the runner does not know {wanted['kind']!r}"]
+    raws = json.loads((path.parent / wanted["input"]["nodes"]).read_text(encoding="utf-8"))
+    catalog = _catalog()
+    seen = [(project(raw, catalog), detect_platform(raw, catalog)) for raw in raws if looks_like_gpu(raw)]
+    rows = {row["name"]: node_in_words(row) for row in build_snapshot(seen, catalog)["nodes"]}
+    return list(differences(wanted["expect"], rows)) if wanted["expect"] else ["the case expects nothing"]
+
+
+@functools.cache
+def _catalog() -> dict[str, t.Any]:
+    return load_catalog([shipped_catalog_dir()])
+
+
+def node_in_words(row: dict[str, t.Any]) -> dict[str, t.Any]:
+    """A row of a snapshot as node lists spell it."""
+    exclusion = row["exclusion"]
+    return {
+        "target": row["target"],
+        "exclusion": exclusion["reason"] if exclusion else None,
+        "findings": [finding["reason"] for finding in row["findings"]],
+    }
 
 
 def in_words(said: dict[str, t.Any]) -> dict[str, t.Any]:
@@ -219,7 +262,7 @@ def _exit_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
     from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import codes
 
     if "error_id" in row:
-        return {"severity": codes.SEVERITY_OF_CODE.get(row["error_id"])}, _without(row, "error_id")
+        return {"severity": codes.severity_of(row["error_id"])}, _without(row, "error_id")
     status = dcgm_exits.exit_status(row["exit"])
     said = (
         {"ret": None, "name": None, "class": None} if status is None else {"ret": status.ret, "name": status.name, "class": status.outcome}

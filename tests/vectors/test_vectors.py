@@ -28,11 +28,27 @@ def test_table_row(path: Path, number: int) -> None:
     assert runner.run_row(path, number) == []
 
 
+@pytest.mark.parametrize("path", runner.find_node_lists(), ids=lambda path: f"{path.parent.name}/{path.name.removesuffix('.expect.yaml')}")
+def test_node_list(path: Path) -> None:
+    """A node that discovery takes for what it is not is accused, passed over, or tested while it goes away."""
+    assert runner.run_node_list(path) == []
+
+
 def test_there_are_vectors() -> None:
     """A wrong READINESS_CASES must not pass by checking nothing."""
     missing = [str(path) for path in runner.case_directories() if not path.is_dir()]
     assert missing == []
-    assert runner.find_vectors() or runner.find_tables()
+    assert runner.find_vectors() or runner.find_tables() or runner.find_node_lists()
+
+
+def test_a_node_list_that_names_an_unknown_node_fails(tmp_path: Path) -> None:
+    """A node that is silently outside the snapshot is the very fault that node lists look for."""
+    (tmp_path / "a.nodes.json").write_text('[{"metadata": {"name": "n0"}, "status": {}}]')
+    case = tmp_path / "a.expect.yaml"
+    case.write_text("input: {nodes: a.nodes.json}\nexpect:\n  n0: {target: false}\n")
+    assert runner.run_node_list(case) == [".n0: expected {'target': False}, the library says nothing"]
+    case.write_text("input: {nodes: a.nodes.json}\nexpect: {}\n")
+    assert runner.run_node_list(case) != []
 
 
 def test_unknown_keys_and_wrong_values_fail() -> None:

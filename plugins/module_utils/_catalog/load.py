@@ -1,10 +1,11 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the catalog's facts: GPU products, platforms, topology labels, health conditions.
+"""Loads the catalog's facts: GPU products, platforms, topology labels, evidence for and against hardware.
 
-A catalog directory holds any of `gpus.yml`, `topology.yml`, `health_conditions.yml` and `platforms/<name>.yml`
-(and `tests/`, see entries.py). Directories are given in order of precedence, the user's own first, the shipped one
-last: rows of the same name are merged key by key, new ones are added before the shipped ones.
+A catalog directory holds any of `gpus.yml`, `topology.yml`, `platforms/<name>.yml`, `evidence/<name>.yml` and, as a short
+form of evidence, `health_conditions.yml` (and `tests/`, see entries.py). Directories are given in order of precedence, the
+user's own first, the shipped one last: rows of the same name are merged key by key (evidence: replaced whole), new ones are
+added before the shipped ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import typing as t
 from collections.abc import Sequence
 
+from .._causes.evidence import Evidence
 from .._common.errors import InputError, unknown_value
 from . import schemas
 from .yamlfile import YamlFile, read_yaml, validate
@@ -44,6 +46,21 @@ PLATFORM_DEFAULTS: dict[str, t.Any] = {
 }
 
 
+# What a row of evidence needs beside its kind.
+_NEEDED = {
+    **dict.fromkeys(("taint", "label", "annotation", "resource", "instance_type", "wording"), ("name", "pattern", "class")),
+    "condition": ("name", "pattern", "bad", "class"),
+    "xid": ("code", "class"),
+    "dcgm": ("code", "severity"),
+    "severity": ("severity", "code", "class"),
+}
+
+
+def shipped_catalog_dir() -> str:
+    """The catalog that comes with the collection."""
+    return os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..", "catalog"))
+
+
 def check_directories(directories: Sequence[str]) -> None:
     """Raises InputError for a catalog directory that does not exist."""
     for directory in directories:
@@ -54,10 +71,10 @@ def check_directories(directories: Sequence[str]) -> None:
 def load_catalog(directories: Sequence[str]) -> Catalog:
     """Everything in these directories, the first one strongest.
 
-    Returns {gpus: [row], platforms: {name: platform}, topology: {clique, rack, block: [label]}, health_conditions: [rule]}.
+    Returns {gpus: [row], platforms: {name: platform}, topology: {clique, rack, block: [label]}, evidence: Evidence}.
     Raises InputError with file and line for anything that is not as it should be.
     """
-    catalog: Catalog = {"gpus": [], "platforms": {}, "topology": {"clique": [], "rack": [], "block": []}, "health_conditions": []}
+    catalog: Catalog = {"gpus": [], "platforms": {}, "topology": {"clique": [], "rack": [], "block": []}, "evidence": []}
     check_directories(directories)
     for directory in reversed(list(directories)):
         _add_directory(catalog, directory)
@@ -67,6 +84,7 @@ def load_catalog(directories: Sequence[str]) -> Catalog:
     for platform in catalog["platforms"].values():
         for key, value in PLATFORM_DEFAULTS.items():
             platform.setdefault(key, copy.deepcopy(value))
+    catalog["evidence"] = Evidence(catalog["evidence"])
     return catalog
 
 
@@ -76,16 +94,25 @@ def _add_directory(catalog: Catalog, directory: str) -> None:
         if path:
             file = _checked(path, name)
             add(catalog, file)
-    folder = os.path.join(directory, "platforms")
+    _add_evidence(catalog, [_checked(path, "evidence") for path in _files(directory, "evidence")])
     seen: dict[str, str] = {}
-    for entry in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-        if entry.endswith((".yml", ".yaml")):
-            file = _checked(os.path.join(folder, entry), "platform")
-            name = file.data["name"]
-            if name in seen:
-                raise InputError(f"the platform {name!r} is also described by {seen[name]}", place=file.place(("name",)))
-            seen[name] = file.path
-            _add_platform(catalog, file)
+    for path in _files(directory, "platforms"):
+        file = _checked(path, "platform")
+        name = file.data["name"]
+        if name in seen:
+            raise InputError(f"the platform {name!r} is also described by {seen[name]}", place=file.place(("name",)))
+        seen[name] = file.path
+        _add_platform(catalog, file)
+
+
+def _files(directory: str, folder: str) -> list[str]:
+    """The YAML files of a folder of a catalog directory, sorted."""
+    path = os.path.join(directory, folder)
+    return (
+        [os.path.join(path, entry) for entry in sorted(os.listdir(path)) if entry.endswith((".yml", ".yaml"))]
+        if os.path.isdir(path)
+        else []
+    )
 
 
 def _existing(stem: str) -> str | None:
@@ -123,12 +150,41 @@ def _add_topology(catalog: Catalog, file: YamlFile) -> None:
 
 
 def _add_conditions(catalog: Catalog, file: YamlFile) -> None:
+    """The short form: a rule is a row of kind condition that condemns hardware."""
     rules = file.data["health_conditions"]
     _unique_names(file, rules, ("health_conditions",))
     for index, rule in enumerate(rules):
         _compiles(file, rule["pattern"], ("health_conditions", index, "pattern"))
-    names = {rule["name"] for rule in rules}
-    catalog["health_conditions"] = rules + [rule for rule in catalog["health_conditions"] if rule["name"] not in names]
+    _put_first(catalog, [{"kind": "condition", "class": "hardware", **rule} for rule in rules])
+
+
+def _add_evidence(catalog: Catalog, files: Sequence[YamlFile]) -> None:
+    """The rows of all evidence files of one directory, checked, before those of weaker directories."""
+    rows: list[dict[str, t.Any]] = []
+    seen: dict[tuple[str, t.Any], str] = {}
+    for file in files:
+        for index, row in enumerate(file.data["evidence"]):
+            place = file.place(("evidence", index))
+            missing = next((key for key in _NEEDED[row["kind"]] if key not in row), None)
+            if missing:
+                raise InputError(f"evidence of kind {row['kind']} needs {missing!r}", place=place)
+            for key in ("pattern", "value"):
+                if key in row:
+                    _compiles(file, row[key], ("evidence", index, key))
+            if _evidence_key(row) in seen:
+                raise InputError(f"{' '.join(map(str, _evidence_key(row)))} also stands at {seen[_evidence_key(row)]}", place=place)
+            seen[_evidence_key(row)] = place
+            rows.append(row)
+    _put_first(catalog, rows)
+
+
+def _put_first(catalog: Catalog, rows: list[dict[str, t.Any]]) -> None:
+    own = {_evidence_key(row) for row in rows}
+    catalog["evidence"] = rows + [row for row in catalog["evidence"] if _evidence_key(row) not in own]
+
+
+def _evidence_key(row: dict[str, t.Any]) -> tuple[str, t.Any]:
+    return row["kind"], row["code"] if row["kind"] in ("xid", "dcgm", "severity") else row["name"]
 
 
 def _add_platform(catalog: Catalog, file: YamlFile) -> None:

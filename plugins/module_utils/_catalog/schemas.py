@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import typing as t
 
+from .._causes.evidence import CLASSES, KINDS
+
 Schema = dict[str, t.Any]
 
 
@@ -132,6 +134,7 @@ PLATFORM = _closed(
 
 GPUS_FILE = _closed({"gpus": _list(GPU)}, ["gpus"])
 TOPOLOGY_FILE = _closed({"topology": _closed({"clique": _list(TEXT), "rack": _list(TEXT), "block": _list(TEXT)})}, ["topology"])
+# What a user's own directory may hold beside evidence/: rules for node conditions in short.
 CONDITIONS_FILE = _closed(
     {
         "health_conditions": _list(
@@ -143,7 +146,36 @@ CONDITIONS_FILE = _closed(
     ["health_conditions"],
 )
 
-FILES: dict[str, Schema] = {"gpus": GPUS_FILE, "platform": PLATFORM, "topology": TOPOLOGY_FILE, "health_conditions": CONDITIONS_FILE}
+EVIDENCE = _closed(
+    {
+        "name": {**TEXT, "description": "What a user's row of the same kind and name replaces."},
+        "kind": {"type": "string", "enum": list(KINDS)},
+        "class": {"type": "string", "enum": list(CLASSES), "description": "What it means; only hardware convicts."},
+        "pattern": {**TEXT, "description": "A regular expression: of a condition's type, a key, or words."},
+        "value": {**TEXT, "description": "A regular expression of the value of a label, annotation or taint."},
+        "bad": {"type": "string", "enum": ["True", "False", "never"], "description": "The status of a condition that means trouble."},
+        "code": {"type": "integer", "minimum": 0, "description": "The number of an Xid, a DCGM code or a severity."},
+        "symbol": {**TEXT, "description": "The name of a DCGM code after DCGM_FR_."},
+        "also": {**_list(TEXT), "description": "Other names of the code in other versions."},
+        "severity": {"type": "string", "enum": ["none", "monitor", "isolate", "unknown", "triage", "config", "reset"]},
+        "title": TEXT,
+        "advice": TEXT,
+        "source": {**TEXT, "description": "Where it is known from."},
+        "examples": {**_list(TEXT), "description": "What must fit."},
+        "counter_examples": {**_list(TEXT), "description": "What must not."},
+    },
+    ["kind"],
+    "One thing that speaks for or against hardware, or marks a node.",
+)
+EVIDENCE_FILE = _closed({"evidence": _list(EVIDENCE)}, ["evidence"])
+
+FILES: dict[str, Schema] = {
+    "gpus": GPUS_FILE,
+    "platform": PLATFORM,
+    "topology": TOPOLOGY_FILE,
+    "health_conditions": CONDITIONS_FILE,
+    "evidence": EVIDENCE_FILE,
+}
 
 
 def published(name: str) -> Schema:

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 
 from .._catalog.gpus import find_gpu
 from .._catalog.nics import is_network_resource
-from .conditions import unhealthy_conditions
+from .._causes.evidence import Evidence, quote_taint, shipped
+from .conditions import quote, unhealthy_conditions
 
 Raw = Mapping[str, t.Any]
 Row = dict[str, t.Any]
@@ -22,9 +23,7 @@ Row = dict[str, t.Any]
 GPU_RESOURCE = "nvidia.com/gpu"
 _MIG_RESOURCE = re.compile(r"^nvidia\.com/mig-")
 _SHARED_RESOURCE = re.compile(r"^nvidia\.com/.+\.shared$")
-
-# Labels that say: here is an NVIDIA GPU. None of them proves that one can be used.
-GPU_LABELS = ("nvidia.com/gpu.present", "nvidia.com/gpu.product", "nvidia.com/gpu.count", "feature.node.kubernetes.io/pci-10de.present")
+_HAMI_REGISTER = re.compile(r"(hami|4pd)\.io/node-(nvidia-)?register")
 
 # Labels that are never used to choose or group nodes, and would make up most of the snapshot. The facts worth having
 # among them stand in gpu and versions.
@@ -34,13 +33,20 @@ _DROPPED_LABELS = re.compile(
 )
 
 
-def looks_like_gpu(raw: Raw) -> bool:
-    """Whether anything about the node says that it has, had, or should have an NVIDIA GPU."""
-    labels = raw.get("metadata", {}).get("labels") or {}
-    if any(_says_yes(labels.get(label)) for label in GPU_LABELS):
+def looks_like_gpu(raw: Raw, evidence: Evidence | None = None) -> bool:
+    """Whether anything about the node says that it has, had, or should have an NVIDIA GPU: it belongs in the denominator.
+
+    A GPU resource of quantity 0 says so too, unless feature discovery has looked and found none.
+    evidence: the table whose marks count; None: the shipped one.
+    """
+    metadata, status = raw.get("metadata", {}), raw.get("status", {})
+    counts = [count for where in ("capacity", "allocatable") for count in gpu_resources(status.get(where)).values()]
+    if any(count > 0 for count in counts):
         return True
-    status = raw.get("status", {})
-    return any(count > 0 for where in ("capacity", "allocatable") for count in gpu_resources(status.get(where)).values())
+    denied = str((metadata.get("labels") or {}).get("nvidia.com/gpu.present", "")).strip().lower() == "false"
+    if denied:
+        return False
+    return bool(counts) or bool((evidence or shipped()).marks(raw, "gpu", "shared", "mig"))
 
 
 def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[str] = ()) -> Row:
@@ -53,6 +59,8 @@ def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[s
     info = status.get("nodeInfo") or {}
     conditions = status.get("conditions") or []
     ready = next((item for item in conditions if item.get("type") == "Ready"), None)
+    evidence: Evidence = catalog["evidence"]
+    unhealthy = unhealthy_conditions(conditions, evidence)
     return {
         "name": metadata.get("name", ""),
         "target": True,
@@ -75,7 +83,10 @@ def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[s
             {"key": item.get("key", ""), "value": item.get("value", ""), "effect": item.get("effect", "")}
             for item in spec.get("taints") or []
         ],
-        "unhealthy": unhealthy_conditions(conditions, catalog["health_conditions"]),
+        "leaving": _leaving(raw, unhealthy, evidence),
+        "starting": next((words for _kind, _row, words in evidence.marks(raw, "starting")), ""),
+        "gpu_mark": next((words for _kind, _row, words in evidence.marks(raw, "gpu")), ""),
+        "unhealthy": unhealthy,
         "labels": {key: value for key, value in labels.items() if not _DROPPED_LABELS.match(key) or _kept(key, keep_labels)},
         "versions": {
             "driver": _version(labels, "nvidia.com/cuda.driver-version", "nvidia.com/cuda.driver", ("major", "minor", "rev")),
@@ -104,7 +115,10 @@ def gpu_facts(raw: Raw, catalog: Mapping[str, t.Any]) -> Row:
     count = number(labels.get("nvidia.com/gpu.count"))
     resource = _resource(capacity, allocatable)
     table = (row or {}).get("gpus_per_node")
+    marks = {row["class"]: words for _kind, row, words in catalog["evidence"].marks(raw, "shared", "mig")}
     replicas = _replicas(labels, product or "", capacity, allocatable, count, table)
+    if "shared" in marks:
+        replicas = max(replicas, _said_replicas(raw), 2)
     return {
         "product": product,
         "model": row["name"] if row else None,
@@ -115,7 +129,7 @@ def gpu_facts(raw: Raw, catalog: Mapping[str, t.Any]) -> Row:
         "expected": None,
         "majority": None,
         "count_label": count,
-        "mig": _is_mig(labels, product or "", capacity, allocatable),
+        "mig": "mig" in marks or "-MIG-" in (product or "").upper(),
         "shared_replicas": replicas,
     }
 
@@ -147,10 +161,6 @@ def number(text: t.Any) -> int | None:
         return int(str(text).strip())
     except ValueError:
         return None
-
-
-def _says_yes(value: str | None) -> bool:
-    return value is not None and value.strip().lower() not in ("", "0", "false", "none", "no")
 
 
 def _resource(capacity: Mapping[str, int], allocatable: Mapping[str, int]) -> str:
@@ -193,13 +203,23 @@ def _physical(advertised: int, replicas: int, count: int | None) -> int:
     return count or max(1, advertised // replicas)
 
 
-def _is_mig(labels: Mapping[str, str], product: str, capacity: Mapping[str, int], allocatable: Mapping[str, int]) -> bool:
-    if "-MIG-" in product.upper() or any(
-        _MIG_RESOURCE.match(name) and (capacity.get(name) or allocatable.get(name)) for name in {**capacity, **allocatable}
-    ):
-        return True
-    # A layout that was asked for counts even where the device plugin's strategy hides the parts.
-    return labels.get("nvidia.com/mig.config", "all-disabled") not in ("", "all-disabled")
+def _said_replicas(raw: Raw) -> int:
+    """How many pods share a GPU by the word of those who share it, where they give a number; else 1."""
+    metadata = raw.get("metadata", {})
+    said = number((metadata.get("labels") or {}).get("cloud.google.com/gke-max-shared-clients-per-gpu")) or 1
+    for key, value in (metadata.get("annotations") or {}).items():
+        if _HAMI_REGISTER.fullmatch(key):
+            said = max([said, *(int(count) for count in re.findall(r'"count": ?(\d{1,4})\b', str(value)))])
+    return said
+
+
+def _leaving(raw: Raw, unhealthy: t.Sequence[Mapping[str, t.Any]], evidence: Evidence) -> list[Row]:
+    """Marks by which an autoscaler, an operator or the cloud says that it is about to take the node: [{quote, taint}]."""
+    marks: list[Row] = [{"quote": words, "taint": None} for kind, _row, words in evidence.marks(raw, "leaving") if kind != "taint"]
+    for taint in raw.get("spec", {}).get("taints") or []:
+        if evidence.of_taint(taint, "leaving"):
+            marks.append({"quote": f"taint {quote_taint(taint)}", "taint": taint.get("key", "")})
+    return marks + [{"quote": f"condition {quote(item)}", "taint": None} for item in unhealthy if item["says"] == "leaving"]
 
 
 def _nics(status: Raw) -> dict[str, int]:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from .._catalog.gpus import expectation, plain_product
 from .._catalog.nics import SHARED_PLACES
-from .conditions import quote
+from .._causes.evidence import Evidence
+from .conditions import hardware_taints, quote
 
 Row = dict[str, t.Any]
 
@@ -36,20 +37,72 @@ def set_expectations(nodes: Sequence[Row], catalog: Mapping[str, t.Any], expecte
     return notes
 
 
-def set_findings(nodes: Sequence[Row]) -> None:
-    """Adds the findings that need no test: missing GPUs, missing network cards, conditions that condemn hardware."""
+class Fact(t.NamedTuple):
+    """Something on a node that would condemn it: what it is (the same for all nodes that have it), and the finding."""
+
+    kind: tuple[str, ...]
+    finding: dict[str, t.Any]
+
+
+def set_findings(nodes: Sequence[Row], evidence: Evidence) -> list[str]:
+    """Adds the findings that need no test: missing GPUs, missing network cards, conditions and taints that condemn hardware.
+
+    What most nodes show at once is no finding about any of them: they get `mass_event` {reason, message} instead, and the note
+    that is returned says what to look at.
+    """
+    facts = {node["name"]: _facts(node, evidence) for node in nodes}
+    events = _mass_events(nodes, facts)
     for node in nodes:
-        gpu = node["gpu"]
-        if _whole(node):
-            missing = _missing_gpus(gpu)
-            if missing:
-                node["findings"].append(missing)
-        for condition in node["unhealthy"]:
-            if condition["hardware"]:
-                text = quote(condition)
-                node["findings"].append({"reason": _REASON, "message": f"unhealthy condition: {text}", "evidence": [f"condition {text}"]})
+        own = [fact for fact in facts[node["name"]] if (node["name"], fact.kind) not in events]
+        node["findings"] += [fact.finding for fact in own]
+        node["mass_event"] = next((events[(node["name"], fact.kind)] for fact in facts[node["name"]] if fact not in own), None)
     for pool in _pools(nodes).values():
         _missing_nics(pool)
+    return list(dict.fromkeys(event["message"] for event in events.values()))
+
+
+def _facts(node: Row, evidence: Evidence) -> list[Fact]:
+    facts = []
+    missing = _missing_gpus(node["gpu"]) if _whole(node) else None
+    if missing:
+        facts.append(Fact(("GPUs", "none" if not node["gpu"]["allocatable"] else f"{node['name']}"), missing))
+    for condition in node["unhealthy"]:
+        if condition["hardware"]:
+            text = quote(condition)
+            finding = {"reason": _REASON, "message": f"unhealthy condition: {text}", "evidence": [f"condition {text}"]}
+            facts.append(Fact(("condition", condition["type"], condition["reason"], condition["why"]), finding))
+    for text in hardware_taints(node["taints"], evidence):
+        facts.append(
+            Fact(("taint", text.partition("=")[0]), {"reason": _REASON, "message": f"a health agent's {text}", "evidence": [text]})
+        )
+    return facts
+
+
+def _mass_events(nodes: Sequence[Row], facts: Mapping[str, Sequence[Fact]]) -> dict[tuple[str, tuple[str, ...]], dict[str, str]]:
+    """(node, kind of fact) -> {reason, message} for every fact that more than half of its pool, or of all nodes, show at once.
+
+    Hardware does not break everywhere in one moment; a plugin, an agent or an upgrade does. A node that is alone is no mass.
+    """
+    events: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
+    whole = [node for node in nodes if _whole(node)]
+    for crowd in (whole, *_pools(nodes).values()):
+        counts = Counter(kind for node in crowd for kind in {fact.kind for fact in facts[node["name"]]})
+        for kind, count in counts.items():
+            if count < 2 or 2 * count <= len(crowd):
+                continue
+            for node in crowd:
+                if any(fact.kind == kind for fact in facts[node["name"]]):
+                    events.setdefault((node["name"], kind), _mass_event(kind, count, len(crowd)))
+    return events
+
+
+def _mass_event(kind: tuple[str, ...], count: int, size: int) -> dict[str, str]:
+    if kind[0] == "GPUs":
+        text = "offer none of their GPUs at the same time: look at the device plugin and the kubelet; no GPU is proven broken"
+        return {"reason": "DevicePlugin", "message": f"{count} of {size} nodes {text}"}
+    what = f"condition {kind[1]}" + (f" ({kind[2]})" if kind[2] else "") if kind[0] == "condition" else kind[1]
+    text = f"show the same {what} at once: look at the agent that sets it, and at what was changed on all nodes; no node is accused"
+    return {"reason": "SameOnMostNodes", "message": f"{count} of {size} nodes {text}"}
 
 
 def pool_rows(nodes: Sequence[Row]) -> list[dict[str, t.Any]]:

@@ -14,6 +14,8 @@ from .._common.errors import InputError, unknown_value
 from .nodes import number
 
 Row = dict[str, t.Any]
+# Exclusions that say the same of all nodes they hold for.
+_OF_ALL = ("DevicePlugin", "SameOnMostNodes")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 # Kubernetes sets these itself for states that have an exclusion of their own.
 _OWN_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -41,7 +43,10 @@ def select(
         if reason:
             _exclude(row, "OtherGpuModel" if reason.startswith("its GPU") else "NotSelected", reason)
             continue
-        if row["exclusion"] and row["exclusion"]["reason"] == "Cordoned" and target.get("include_cordoned"):
+        if row["exclusion"] and (
+            (row["exclusion"]["reason"] == "Cordoned" and target.get("include_cordoned"))
+            or (row["exclusion"]["reason"] == "Leaving" and _wanted_all_the_same(row, tolerations))
+        ):
             row["target"], row["exclusion"] = True, None
         taint = _untolerated(row, tolerations) if row["target"] else None
         if taint:
@@ -110,6 +115,13 @@ def _untolerated(row: Row, tolerations: Sequence[Mapping[str, t.Any]] | None) ->
     return None
 
 
+def _wanted_all_the_same(row: Row, tolerations: Sequence[Mapping[str, t.Any]] | None) -> bool:
+    """Whether the user names every taint by which the node is marked as leaving: a pool in maintenance is certified before its return."""
+    keys = [mark["taint"] for mark in row.get("leaving") or []]
+    named = {toleration.get("key") for toleration in tolerations or ()}
+    return bool(keys) and all(key is not None and key in named for key in keys)
+
+
 def _tolerates(toleration: Mapping[str, t.Any], taint: Mapping[str, str]) -> bool:
     if toleration.get("effect") and toleration["effect"] != taint["effect"]:
         return False
@@ -122,4 +134,6 @@ def _nothing_left(rows: Sequence[Row]) -> InputError:
     counts = Counter(row["exclusion"]["reason"] for row in rows if row["exclusion"])
     why = ", ".join(f"{count} {reason}" for reason, count in counts.most_common())
     message = f"none of {len(rows)} GPU nodes can be tested: {why}" if rows else "the cluster has no GPU node"
-    return InputError(message, place="target", hint="Look at the exclusions of the snapshot (playbook discover).")
+    told = dict.fromkeys(row["exclusion"]["message"] for row in rows if row["exclusion"] and row["exclusion"]["reason"] in _OF_ALL)
+    hint = "; ".join([*list(told)[:3], "see the exclusions of the snapshot (playbook discover)"])
+    return InputError(message, place="target", hint=f"{hint[0].upper()}{hint[1:]}.")

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import datetime
 import typing as t
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from .._causes.evidence import Evidence
 from .._common.errors import ClusterError, unknown_value
 from . import capabilities as probing
 from . import slices
@@ -21,6 +23,8 @@ from .topology import set_domains
 SCHEMA_VERSION = 1
 Row = dict[str, t.Any]
 
+# Keys of a row that only this module needs.
+_NOT_KEPT = ("deleting", "starting", "gpu_mark", "mass_event")
 _PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 
 
@@ -44,7 +48,8 @@ def take_snapshot(
     version = client.version()
     apis = probing.read_apis(client, notes)
     # Projected page by page: the raw list of 1000 nodes is 20 MB.
-    seen = [(project(raw, catalog, keep_labels=keep_labels), detect_platform(raw, catalog)) for raw in _gpu_nodes(client, apis, notes)]
+    found = _gpu_nodes(client, apis, notes, catalog["evidence"])
+    seen = [(project(raw, catalog, keep_labels=keep_labels), detect_platform(raw, catalog)) for raw in found]
     capabilities = probing.probe(client, apis, version, notes)
     made = build_snapshot(seen, catalog, platform=platform, rack_label=rack_label, expected_gpus=expected_gpus)
     moment = now or datetime.datetime.now(datetime.UTC)
@@ -86,11 +91,13 @@ def build_snapshot(
         notes.append("the nodes stand on different platforms: " + "; ".join(found["evidence"]))
     topology = set_domains(rows, catalog, found["name"], rack_label=rack_label)
     notes += set_expectations(rows, catalog, expected_gpus)
-    set_findings(rows)
+    notes += set_findings(rows, catalog["evidence"])
+    notes += _said_aloud(rows)
     for row in rows:
         row["exclusion"] = exclusion(row)
         row["target"] = row["exclusion"] is None
-        del row["deleting"]
+        for key in _NOT_KEPT:
+            del row[key]
     gpus = pool_rows(rows)
     if len({(pool["model"], pool["product"]) for pool in gpus}) > 1:
         notes.append("several GPU products: each pool is tested by itself; choose one with target.gpu")
@@ -104,16 +111,19 @@ def exclusion(row: Row) -> dict[str, str] | None:
     """
     gpu = row["gpu"]
     name = f"NVIDIA GPU ({gpu['product']})" if gpu["product"] else "NVIDIA GPU"
+    speaks = row["gpu_mark"] or "a resource of quantity 0"
     if gpu["mig"]:
         return _reason("Mig", f"{name} is split by MIG: a part of a GPU has no performance verdict")
     if gpu["shared_replicas"] > 1:
         return _reason("TimeSlicing", f"{name} is shared, {gpu['shared_replicas']} pods each: a shared GPU has no performance verdict")
     if not gpu["capacity"] and not gpu["allocatable"]:
         return _reason(
-            "LabelWithoutResource", f"labels speak of an {name}, but the node offers no {gpu['resource']}: driver or device plugin?"
+            "LabelWithoutResource", f"{speaks} speaks of an {name}, but the node offers no {gpu['resource']}: driver or device plugin?"
         )
     if row["deleting"]:
         return _reason("Deleting", "the node is being deleted")
+    if row["leaving"]:
+        return _reason("Leaving", f"the node is about to be taken away: {row['leaving'][0]['quote']}")
     conditions = {condition["type"]: condition for condition in row["unhealthy"]}
     if not row["ready"]:
         ready = conditions.get("Ready", {"status": "unknown", "message": "the kubelet has not reported", "reason": ""})
@@ -121,12 +131,30 @@ def exclusion(row: Row) -> dict[str, str] | None:
     for kind in _PRESSURE:
         if kind in conditions:
             return _reason(kind, f"{kind}={conditions[kind]['status']}: {conditions[kind]['message'] or conditions[kind]['reason']}")
+    if row["starting"]:
+        return _reason("Starting", f"the node is not yet set up: {row['starting']}")
+    if row["mass_event"]:
+        return _reason(row["mass_event"]["reason"], row["mass_event"]["message"])
     if row["cordoned"]:
         return _reason("Cordoned", "the node is cordoned (spec.unschedulable)")
     return None
 
 
-def _gpu_nodes(client: Client, apis: Mapping[str, t.Any], notes: list[str]) -> Iterable[Mapping[str, t.Any]]:
+def _said_aloud(rows: Sequence[Row]) -> list[str]:
+    """What is not as it should be and yet condemns nobody: one note for each kind, not one for each node."""
+    counts = Counter(
+        (f"{item['type']}={item['status']}", item["why"])
+        for row in rows
+        for item in row["unhealthy"]
+        if not item["hardware"] and item["says"] not in ("node", "leaving")
+    )
+    return [
+        f"{kind} on {count} node{'s' if count > 1 else ''} accuses nobody: {why or 'it does not speak of the hardware'}"
+        for (kind, why), count in sorted(counts.items())
+    ]
+
+
+def _gpu_nodes(client: Client, apis: Mapping[str, t.Any], notes: list[str], evidence: Evidence) -> Iterable[Mapping[str, t.Any]]:
     """Raw GPU-looking nodes; where GPUs are only published as ResourceSlices, those are read into the node first."""
     devices: dict[str, list[dict[str, t.Any]]] | None = None
     try:
@@ -136,7 +164,7 @@ def _gpu_nodes(client: Client, apis: Mapping[str, t.Any], notes: list[str]) -> I
                 if devices is None:
                     devices = slices.read_devices(client, apis, notes)
                 raw = slices.add_devices(raw, devices)
-            if looks_like_gpu(raw):
+            if looks_like_gpu(raw, evidence):
                 yield raw
     except ClusterError as error:
         if error.status in (401, 403) and not error.hint:

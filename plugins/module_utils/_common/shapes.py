@@ -80,7 +80,7 @@ class Request(t.TypedDict):
 class Exclusion(t.TypedDict):
     """Why a node is no target."""
 
-    reason: str  # NotReady, MemoryPressure, Deleting, Cordoned, LabelWithoutResource, Mig, TimeSlicing, NotSelected, Tainted ...
+    reason: str  # NotReady, MemoryPressure, Deleting, Leaving, Starting, Cordoned, LabelWithoutResource, Mig, DevicePlugin, NotSelected ...
     message: str
 
 
@@ -125,6 +125,15 @@ class NodeCondition(t.TypedDict):
     reason: str
     message: str
     hardware: bool  # it condemns GPUs or fabric
+    says: str  # its class by the table of evidence
+    why: str
+
+
+class LeavingMark(t.TypedDict):
+    """A mark by which an autoscaler, an operator or the cloud says that it is about to take the node."""
+
+    quote: str
+    taint: str | None  # its key, when it is a taint
 
 
 class SnapshotNode(t.TypedDict):
@@ -142,6 +151,7 @@ class SnapshotNode(t.TypedDict):
     ready: bool
     cordoned: bool
     taints: list[dict[str, str]]  # key, value, effect
+    leaving: t.NotRequired[list[LeavingMark]]
     labels: dict[str, str]  # without those of feature discovery
     unhealthy: list[NodeCondition]
     versions: dict[str, str | None]  # driver, cuda, kubelet, os_image, kernel, architecture, container_runtime, boot_id
@@ -280,7 +290,7 @@ class Plan(t.TypedDict):
     bounds: dict[str, t.Any]
     categories: list[Category]
     cost: Cost
-    health_conditions: list[dict[str, t.Any]]  # the catalog's rules, applied to nodes under test
+    evidence: list[dict[str, t.Any]]  # the catalog's table of what condemns hardware, applied to nodes under test
 
 
 class RunMeta(t.TypedDict):

@@ -10,22 +10,14 @@ from __future__ import annotations
 import dataclasses
 import typing as t
 
+from .._causes.evidence import quote_taint
 from .._common.errors import InputError
 from . import cel, cel_eval, cel_types, criteria
 
-# GPU operators and health agents announce a broken GPU by these; see docs/reasons.md.
-GPU_CONDITIONS = ("GPUHealthy", "NVSentinelGPUHealthy", "GpuHealthy")
-GPU_TAINT_MARKS = ("gpu-unhealthy", "gpud.nvidia.com", "nvidia.com/gpu-error")
-_CONDITIONS = ", ".join(f"'{name}'" for name in GPU_CONDITIONS)
-_MARKS = " || ".join(f"t.key.contains('{mark}')" for mark in GPU_TAINT_MARKS)
-
-# Not Ready, a GPU health condition that is not True, or a GPU health taint. A cordon is an operator's decision and says nothing of
-# the hardware: whoever wants it to end a test writes node.spec.unschedulable into an expression of their own.
-DEFAULT_EXPRESSION = (
-    "!node.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')"
-    f" || node.status.conditions.exists(c, c.type in [{_CONDITIONS}] && c.status != 'True')"
-    f" || node.spec.taints.exists(t, {_MARKS})"
-)
+# Not Ready. What speaks against the hardware is not asked here: the table of evidence says it, for every expression. A cordon is an
+# operator's decision and says nothing of the hardware: whoever wants it to end a test writes node.spec.unschedulable into an
+# expression of their own.
+DEFAULT_EXPRESSION = "!node.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')"
 
 _DEFAULTS: dict[str, dict[str, t.Any]] = {
     "metadata": {"labels": {}, "annotations": {}},
@@ -96,8 +88,7 @@ def _evidence(node: dict[str, t.Any]) -> list[str]:
     lines = [_condition(item) for item in conditions if _bad_condition(item)]
     if not any(item.get("type") == "Ready" for item in conditions):
         lines.append("the node reports no Ready condition")
-    marks = (*GPU_TAINT_MARKS, "node.kubernetes.io/")
-    lines += [_taint(taint) for taint in node["spec"]["taints"] if any(mark in str(taint.get("key")) for mark in marks)]
+    lines += [f"taint {quote_taint(taint)}" for taint in node["spec"]["taints"] if str(taint.get("key")).startswith("node.kubernetes.io/")]
     if node["spec"]["unschedulable"]:
         lines.append("node is cordoned (spec.unschedulable: true)")
     return lines
@@ -113,8 +104,3 @@ def _bad_condition(item: t.Mapping[str, t.Any]) -> bool:
 def _condition(item: t.Mapping[str, t.Any]) -> str:
     said = " ".join(str(item[key]) for key in ("reason", "message") if item.get(key))
     return f"condition {item.get('type')}={item.get('status')}" + (f": {said}" if said else "")
-
-
-def _taint(taint: t.Mapping[str, t.Any]) -> str:
-    value = f"={taint['value']}" if taint.get("value") else ""
-    return f"taint {taint.get('key')}{value}:{taint.get('effect')}"

@@ -7,8 +7,9 @@ from __future__ import annotations
 import typing as t
 
 from .._archive.run_directory import RunDirectory
+from .._causes.evidence import Evidence, shipped
 from .._cluster.client import Client
-from .._cluster.conditions import quote, unhealthy_conditions
+from .._cluster.conditions import hardware_evidence
 from .._common.errors import InputError, ReadinessError
 from .._common.shapes import Category, Observation
 from .._criteria.health import DEFAULT_EXPRESSION, HealthCheck, compile_health, evaluate_health
@@ -43,7 +44,8 @@ def engine_of(
     """The engine for a category: `engine.run()` gives the observation, `engine.cancel(why)` ends it soon."""
     request, meta, plan = run.read_request(), run.read_meta(), run.read_plan()
     check = compile_health((request and request["node_health"]) or DEFAULT_EXPRESSION)
-    conditions = plan.get("health_conditions") or []
+    # The table that the plan was made with; an archive of an earlier version has none.
+    evidence = Evidence(plan["evidence"]) if plan.get("evidence") else shipped()
     batch = Batch(
         run_id=meta["run_id"],
         run_dir=run.path,
@@ -55,7 +57,7 @@ def engine_of(
         deadline_at=meta["deadline_epoch"],
         finished=run.read_attempts(category["short_id"]),
     )
-    return Engine(client, batch, health=lambda node: node_unhealthy(check, conditions, node), progress=progress, alive=alive)
+    return Engine(client, batch, health=lambda node: node_unhealthy(check, evidence, node), progress=progress, alive=alive)
 
 
 def run_category(run: RunDirectory, category: Category, engine: Engine) -> Observation:
@@ -71,10 +73,8 @@ def run_category(run: RunDirectory, category: Category, engine: Engine) -> Obser
     return observation
 
 
-def node_unhealthy(
-    check: HealthCheck, conditions: t.Sequence[t.Mapping[str, t.Any]], node: t.Mapping[str, t.Any]
-) -> dict[str, t.Any] | None:
-    """What the node-health expression and the catalog's rules for node conditions say of a node: {message, evidence}, None if healthy.
+def node_unhealthy(check: HealthCheck, evidence: Evidence, node: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
+    """What the node-health expression and the table of evidence say of a node under test: {message, evidence}, None if healthy.
 
     An expression that fails is loud (ReadinessError), never a healthy node.
     """
@@ -82,8 +82,8 @@ def node_unhealthy(
     if verdict["error"]:
         hint = "Let the expression ask with has() for what a node may lack: docs/certification.md"
         raise ReadinessError(verdict["error"], place="certification.node_health", hint=hint)
-    condemned = [quote(item) for item in unhealthy_conditions(node["status"]["conditions"], conditions) if item["hardware"]]
+    condemned = hardware_evidence(node, evidence)
     if not verdict["unhealthy"] and not condemned:
         return None
-    evidence = verdict["evidence"] or [f"condition {text}" for text in condemned]
-    return {"message": f"{node['metadata']['name']} became unhealthy: {'; '.join(evidence) or check.expression}", "evidence": evidence}
+    quotes = list(dict.fromkeys([*condemned, *verdict["evidence"]]))
+    return {"message": f"{node['metadata']['name']} became unhealthy: {'; '.join(quotes) or check.expression}", "evidence": quotes}

@@ -11,6 +11,7 @@ import typing as t
 
 from .._catalog.entries import Entry, expected_sizes, find_floor, load_entry, render, resolve_options
 from .._catalog.resolve import resolve_network
+from .._causes.evidence import shipped
 from .._common.checks import one_of
 from .._common.errors import InputError, unknown_value
 from .._common.shapes import (
@@ -36,6 +37,8 @@ DEFAULT_SSH_PORT = 2222
 GPU_RESOURCE = "nvidia.com/gpu"
 # Both clocks of an attempt and the time to read its logs fit into the Job's own deadline, which only backs them.
 DEADLINE_MARGIN_S = 300
+# Kubernetes sets these itself for the state of a node.
+_STATE_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 TRANSPORTS = ("ib", "roce", "rdma", "efa", "mnnvl", "nvlink", "tcpxo", "tcp", "any")
 
 # The checked catalog entry of each category of a request, in its order.
@@ -73,7 +76,7 @@ def _checked_entry(wanted: CategoryRequest, directories: t.Sequence[str], place:
 def make_plan(request: Request, entries: Entries, snapshot: Snapshot, catalog: t.Mapping[str, t.Any]) -> Plan:
     """The plan of a checked request on a snapshot (docs/data_shapes.md).
 
-    entries: of `check_request`. catalog: GPUs, platforms, floors, registries and health_conditions as _catalog gives them.
+    entries: of `check_request`. catalog: GPUs, platforms, floors, registries and evidence as _catalog gives them.
     Raises InputError for options that do not fit the nodes, and for images whose registry is unknown.
     """
     planning = _Planning(request, snapshot, catalog)
@@ -92,8 +95,13 @@ def make_plan(request: Request, entries: Entries, snapshot: Snapshot, catalog: t
         "categories": categories,
         "cost": _cost(categories, testable),
         # While nodes are under test they are held to the same as before.
-        "health_conditions": list(catalog.get("health_conditions") or []),
+        "evidence": [_rule(row) for row in (catalog.get("evidence") or shipped()).rows],
     }
+
+
+def _rule(row: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """A row of evidence without what only people read."""
+    return {key: value for key, value in row.items() if key not in ("source", "examples", "counter_examples")}
 
 
 class _Planning:
@@ -230,10 +238,16 @@ class _Planning:
     def _tolerations(
         self, workload: t.Mapping[str, t.Any], settings: t.Mapping[str, t.Any], nodes: t.Sequence[SnapshotNode]
     ) -> list[dict[str, t.Any]]:
-        """The user's, else one for each taint that target nodes carry; never one for a taint by which Kubernetes says a node is unwell."""
+        """The user's, else one for each taint that target nodes carry; never one by which a node is unwell, leaves or is not yet there."""
         if "tolerations" in workload:
             return list(workload["tolerations"])
-        keys = {taint["key"] for node in nodes for taint in node["taints"] if not taint["key"].startswith("node.kubernetes.io/")}
+        evidence = self.catalog.get("evidence") or shipped()
+        keys = {
+            taint["key"]
+            for node in nodes
+            for taint in node["taints"]
+            if not taint["key"].startswith(_STATE_TAINTS) and not evidence.of_taint(taint, "hardware", "leaving", "starting")
+        }
         if self.request["target"]["include_cordoned"]:
             keys.add("node.kubernetes.io/unschedulable")
         found = [{"key": key, "operator": "Exists"} for key in sorted({GPU_RESOURCE, *keys})]

@@ -35,7 +35,8 @@ def test_published_schemas_are_those_that_are_checked() -> None:
 
 
 def test_shipped_files_fit_their_published_schemas() -> None:
-    files = [("gpus", "gpus.yml"), ("topology", "topology.yml"), ("health_conditions", "health_conditions.yml")]
+    files = [("gpus", "gpus.yml"), ("topology", "topology.yml")]
+    files += [("evidence", f"evidence/{entry}") for entry in os.listdir(os.path.join(SHIPPED, "evidence"))]
     files += [("platform", f"platforms/{entry}") for entry in os.listdir(os.path.join(SHIPPED, "platforms"))]
     for kind, path in files:
         with open(os.path.join(SHIPPED, path), encoding="utf-8") as stream:
@@ -128,6 +129,21 @@ def test_own_rows_are_added_and_change_shipped_ones(tmp_path: pathlib.Path) -> N
     assert catalog["platforms"]["onprem"]["detect"] == [{"always": True}]
 
 
+def test_own_evidence_replaces_a_shipped_row_and_is_asked_first(tmp_path: pathlib.Path) -> None:
+    rows = "- {kind: xid, code: 79, class: application}\n- {kind: condition, name: mine, pattern: Gpu.*, bad: 'True', class: note}\n"
+    write(tmp_path, "evidence/own.yml", f"evidence:\n{rows}")
+    table = load_catalog([str(tmp_path), SHIPPED])["evidence"]
+    assert not table.xid(79).convicts and table.xid(48).convicts
+    assert not table.of_condition({"type": "GpuUnhealthy", "status": "True"}).convicts
+
+
+def test_short_rules_for_conditions_still_condemn(tmp_path: pathlib.Path) -> None:
+    write(tmp_path, "health_conditions.yml", "health_conditions:\n- {name: mine, pattern: Lamp.*, bad: 'True'}\n")
+    table = load_catalog([str(tmp_path), SHIPPED])["evidence"]
+    assert table.of_condition({"type": "LampOut", "status": "True"}).convicts
+    assert table.of_condition({"type": "GpuUnhealthy", "status": "True"}).convicts
+
+
 def test_first_directory_is_the_strongest(tmp_path: pathlib.Path) -> None:
     for name, size in (("one", 3), ("two", 5)):
         write(tmp_path, f"{name}/gpus.yml", f"gpus:\n- {{name: h100, gpus_per_node: {size}}}\n")
@@ -151,6 +167,10 @@ def test_first_directory_is_the_strongest(tmp_path: pathlib.Path) -> None:
         ("platforms/p.yml", "name: p\nnetwork:\n- name: a\n  env: {NCCL_IB_TC: 41}\n", ":4", "must be a text or null"),
         ("platforms/p.yml", "name: p\nnetwork:\n- {name: a}\n- {name: a}\n", ":4", "stands twice"),
         ("health_conditions.yml", "health_conditions:\n- {name: a, pattern: b, bad: true}\n", ":2", "must be a text"),
+        ("evidence/a.yml", "evidence:\n- {kind: wording, name: a, class: setup}\n", ":2", "needs 'pattern'"),
+        ("evidence/a.yml", "evidence:\n- {kind: wording, name: a, class: harmless, pattern: x}\n", ":2", "harmless"),
+        ("evidence/a.yml", "evidence:\n- {kind: taint, name: a, class: leaving, pattern: '('}\n", ":2", "not a regular expression"),
+        ("evidence/a.yml", "evidence:\n- {kind: xid, code: 5, class: note}\n- {kind: xid, code: 5, class: note}\n", ":3", "also stands at"),
     ],
 )
 def test_mistakes_are_told_with_file_line_and_remedy(tmp_path: pathlib.Path, name: str, text: str, place: str, message: str) -> None:

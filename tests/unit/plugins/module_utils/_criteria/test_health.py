@@ -33,11 +33,6 @@ def test_a_healthy_node_is_healthy():
             ),
             "Kubelet stopped posting",
         ),
-        (node(conditions=[READY, {"type": "GPUHealthy", "status": "False", "message": "XID 79 on GPU 3"}]), "XID 79 on GPU 3"),
-        (
-            node(taints=[{"key": "nvidia.com/gpu-unhealthy", "value": "xid", "effect": "NoSchedule"}]),
-            "nvidia.com/gpu-unhealthy=xid:NoSchedule",
-        ),
     ],
 )
 def test_a_sick_node_is_quoted(sick, quoted):
