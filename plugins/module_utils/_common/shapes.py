@@ -526,8 +526,8 @@ OwnFinding = t.TypedDict(
     "OwnFinding",
     {
         "reason": str,
-        "category": str | None,
-        "group": str | None,
+        "category": "str | None",
+        "group": "str | None",
         "message": str,
         "evidence": list[str],
         "hint": str,
