@@ -328,7 +328,8 @@ def _classify(search: Search, finding: Finding) -> Steps:
     verdict, trial = yield from search.decide((node,), "net", f"{search.names[node]} alone: which part of it", "the node itself")
     finding.controls.append(trial)
     if trial.outcome == "measured" and search.evidence.foreign(trial):
-        verdict = yield from _against_reference(search, finding, trial)
+        compared = yield from _against_reference(search, finding, trial)
+        verdict = compared if compared != "unclear" or verdict != "fail" else "fail"
     if verdict == "unclear":
         finding.kind_of_node = "node or nic"
         finding.note = "no good node was measured alone to compare it with"

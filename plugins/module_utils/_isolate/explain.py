@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import typing as t
+from collections import Counter
 
 from . import posterior
 from .evidence import CLEAR, FAIL
@@ -227,6 +229,54 @@ def entry(search: Search, trial: Trial) -> dict[str, t.Any]:
     }
 
 
+# ----- the search, told -----
+
+
+def suspected(search: Search) -> list[str]:
+    """Who is suspected now and why, a short sentence each: named components first, then groups that failed unexplained."""
+    told = []
+    for finding in search.findings:
+        kind = class_of(search, finding)
+        name = _component(search, finding, kind)["name"]
+        failed = sum(search.evidence.weight(trial) > 0 for trial in _unique(finding.witnesses))
+        told.append(f"{name} ({finding.note.split(':')[0] or kind}; {failed} failed tests)")
+    seen: set[int] = set()
+    failures = [trial for trial in search.trials if search.evidence.weight(trial) >= FAIL and not search.explained(trial)]
+    for trial in sorted(failures, key=lambda trial: (len(trial.nodes), trial.wave)):
+        open_ = [node for node in trial.nodes if node not in search.cleared[trial.transport]]
+        if open_ and not seen & set(trial.nodes):
+            where = ", ".join(_domains(search, open_)[:3])
+            told.append(f"{len(open_)} nodes of {where} (failed together in wave {trial.wave})")
+            seen.update(trial.nodes)
+    return told
+
+
+def asked(trials: t.Sequence[Trial]) -> list[str]:
+    """What tests do, each kind once with its number."""
+    counts = Counter(_in_general(trial.purpose) for trial in trials)
+    return [f"{purpose} ({count} tests)" if count > 1 else purpose for purpose, count in counts.most_common()]
+
+
+def _in_general(purpose: str) -> str:
+    """A purpose without the name it is about, so that tests of one kind count together."""
+    text = re.sub(r"^domain .+ alone$", "a domain alone", purpose.removeprefix("repeat: "))
+    return re.sub(r"^\S+ alone(.*)$", r"one node alone\1", text)
+
+
+def story(search: Search) -> list[str]:
+    """The search wave by wave, one sentence each."""
+    lines = []
+    for wave in range(1, search.wave + 1):
+        ran = [trial for trial in search.trials if trial.wave == wave]
+        if ran:
+            failed = sum(search.evidence.weight(trial) > 0 for trial in ran)
+            what = asked(ran)
+            more = f"; and {len(what) - 3} more kinds" if len(what) > 3 else ""
+            result = f"{failed} of {len(ran)} failed" if failed else "all passed" if len(ran) > 1 else "passed"
+            lines.append(f"Wave {wave}: {'; '.join(what[:3])}{more}: {result}.")
+    return lines
+
+
 # ----- what was never explained -----
 
 
@@ -371,6 +421,8 @@ def _notes(search: Search, findings: list[Finding]) -> list[str]:
             for number in sorted(accused)
             if not search.passed_together([n for n in search.units[number].nodes if n not in search.accused], "nvl")
         ]
+    if any(not trial.binding for trial in search.proofs):
+        notes.append("The criterion was not made for the closing test: it was complete and correct, and is compared with its like only.")
     tries = sum(len(trial.unmeasured) for trial in search.trials)
     if tries:
         notes.append(f"{tries} runs could not be measured and were repeated; they count neither for nor against anything.")

@@ -369,7 +369,8 @@ class Search(Engine):
                 if weight <= CLEAR:
                     counts[key][1] += 1
                 elif weight >= FAIL and not self.explained(trial, without=finding):
-                    counts[key][0] += 1
+                    # A large group has other reasons to fail than this end.
+                    counts[key][0] += other in trial.nodes or len(trial.asked or trial.nodes) <= SMALL
         both, first, second = ((failed, passed) for failed, passed in (counts[one, two], counts[one,], counts[two,]))
         return posterior.pair(both, [first, second], self.outlier_rate(one))
 

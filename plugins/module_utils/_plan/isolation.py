@@ -232,7 +232,14 @@ def results_of(category: Category, judged: JudgedCategory, tests: t.Sequence[t.M
 
 
 def _criterion_holds(category: Category, test: t.Mapping[str, t.Any]) -> bool:
-    """Whether the category's criterion speaks about a test: where NVLink joins nodes, not about the adapters of a few of them."""
+    """Whether the category's criterion speaks about a test: a limit holds for the shape, and about the size, it was made for.
+
+    One for groups inside domains says nothing of traffic between them, and where NVLink joins nodes, none says anything of
+    the adapters of a few.
+    """
+    made_for = [group for group in category["groups"] if len(group["nodes"]) > 1]
+    if test["shape"] == "cross" and made_for and all(group.get("domain") is not None for group in made_for):
+        return False
     if not _mnnvl(category) or len(test["nodes"]) == 1 or test["transport"] == "nvl":
         return True
     largest = max(len(group["nodes"]) for group in category["groups"])
@@ -309,5 +316,8 @@ def progress_line(record: Record) -> str:
     if record["state"] is None:
         return f"asking: {shown}"
     known = planner.progress(record["state"])
-    accused = f", accused: {', '.join(known['accused'][:4])}" if known["accused"] else ""
-    return f"{known['cleared']} nodes cleared{accused}; asking: {shown}"
+    suspects = known["suspected"]
+    more = f" and {len(suspects) - 3} more" if len(suspects) > 3 else ""
+    suspected = f"; suspected: {', '.join(suspects[:3])}{more}" if suspects else "; nobody suspected"
+    asks = "; ".join(known["asks"][:3]) + (f" and {len(known['asks']) - 3} more" if len(known["asks"]) > 3 else "")
+    return f"{known['cleared']} of {known['nodes']} nodes known good{suspected}; this wave: {asks}; about {known['minutes']:.0f} min"
