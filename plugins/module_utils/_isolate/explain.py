@@ -12,6 +12,7 @@ from collections import Counter
 
 from . import posterior
 from .evidence import CLEAR, FAIL
+from .node_sets import Nodes
 from .search import Finding, Search
 from .trial import Trial
 
@@ -112,11 +113,21 @@ def _component(search: Search, finding: Finding, kind: str) -> dict[str, t.Any]:
     if finding.kind == "pair":
         return {"kind": "pair", "name": f"{names[0]} and {search.names[finding.right[0]]}"}
     if finding.kind == "rack-boundary":
-        other = _domains(search, finding.right)
-        return {"kind": "boundary", "name": ", ".join(homes) + (f" and {', '.join(other)}" if other else "")}
+        sides = [_switch(search, side) for side in (finding.left, finding.right) if side]
+        return {"kind": "boundary", "name": " and ".join(name for _level, name in sides), "level": sides[0][0]}
     if finding.kind == "partition":
         return {"kind": "partition", "name": f"{homes[0]}: {len(finding.left)} nodes from {len(finding.right)} nodes"}
     return {"kind": "set", "name": f"{len(names)} nodes of {', '.join(homes[:4])}{' …' if len(homes) > 4 else ''}"}
+
+
+def _switch(search: Search, nodes: Nodes) -> tuple[str, str]:
+    """The level and the name of what these nodes share: their domain, or a switch above it."""
+    span = set(search.span(nodes))
+    for level, groups in search.levels.items():
+        for value, members in groups.items():
+            if span == set(members):
+                return level, f"{level} {value}"
+    return "domain", ", ".join(_domains(search, nodes))
 
 
 def _domains(search: Search, nodes: t.Iterable[int]) -> list[str]:
@@ -157,7 +168,7 @@ def _reason(search: Search, finding: Finding, kind: str, failing: list[Trial], c
             f"{len(left)} nodes ({search.names[left[0]]} …) pass among themselves, {len(right)} others ({search.names[right[0]]} …) too; "
             f"together they reach {_shown(search, failing)}."
         )
-    where = " and ".join(", ".join(_domains(search, side)) for side in (left, right) if side)
+    where = " and ".join(_switch(search, side)[1] for side in (left, right) if side)
     if right:
         return f"{where} pass alone and reach {_shown(search, failing)} together; which of both boundaries it is cannot be told from here."
     return (
@@ -375,7 +386,7 @@ def _not_proven(search: Search, findings: list[Finding], closed: set[int], unlin
             elif finding.kind == "unresolved":
                 why.setdefault(node, ("unresolved", finding.note or "in a failed group that could not be resolved"))
         if finding.own_boundary:
-            for node in search.home(finding.left[0]):
+            for node in search.span(finding.left):
                 why.setdefault(node, ("boundary", "traffic across the boundary of its domain is not proven; repeat after the repair"))
     for node in range(len(search.names)):
         if node in closed or node in why:

@@ -48,9 +48,9 @@ class Session:
 def start(nodes: list[dict[str, t.Any]], options: dict[str, t.Any] | None = None) -> State:
     """A new state.
 
-    nodes:   [{name, domain: str or null}]
+    nodes:   [{name, domain: str or null, levels: {level: switch above the domain}}]
     options: max_concurrent (0: no limit), min_group_size (2), mnnvl (false), sigma (null: estimated), limits, budget
-             {waves, tests, node_minutes} (null: none), soak (false), seed (0), prior_evidence [result + transport + nodes].
+             {waves, tests, node_minutes} (null: none), likely_healthy (false), soak (false), seed (0), prior_evidence [result + transport + nodes].
     Raises InputError.
     """
     return new_state(nodes, options)

@@ -14,7 +14,7 @@ import typing as t
 from .._causes.reasons import reason_of
 from .._common.shapes import Category, Group, JudgedCategory, JudgedGroup, Request
 from .._isolate import planner, posterior
-from .grouping import Node, choose_domain_kind, domain_of
+from .grouping import DOMAIN_ORDER, Node, choose_domain_kind, domain_of
 
 Record = dict[str, t.Any]
 
@@ -70,7 +70,9 @@ def start(category: Category, judged: JudgedCategory | None, rows: t.Sequence[No
         condemned = {name for name, member in judged["members"].items() if member["verdict"] == "failed"}
         rows = [row for row in rows if row["name"] not in condemned]
     kind = choose_domain_kind(rows)
-    nodes = [{"name": row["name"], "domain": domain_of(row, spec["topology_key"], kind)} for row in rows]
+    nodes: list[dict[str, t.Any]] = [
+        {"name": row["name"], "domain": domain_of(row, spec["topology_key"], kind), "levels": _switches(row, kind)} for row in rows
+    ]
     wanted = spec["isolation"]
     options = {
         "max_concurrent": spec["bounds"]["max_concurrent"],
@@ -82,6 +84,12 @@ def start(category: Category, judged: JudgedCategory | None, rows: t.Sequence[No
     }
     state = planner.start(nodes, options)
     return {"mode": "search", "state": state, "wave": 0, "tests": [], "single": [], "conclusion": None}
+
+
+def _switches(row: Node, kind: str | None) -> dict[str, str]:
+    """The wider domains that a node carries beside its own: the switches above it."""
+    wider = DOMAIN_ORDER[DOMAIN_ORDER.index(kind) + 1 :] if kind in DOMAIN_ORDER else ()
+    return {level: str(value) for level in wider if (value := row["domains"].get(level))}
 
 
 def advance(record: Record, results: list[dict[str, t.Any]] | None) -> Record:
