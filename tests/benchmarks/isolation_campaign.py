@@ -273,7 +273,7 @@ def run_random(worlds: int, seed: int, recipe: str = "random", seen: list[tuple[
 def run_class(kind: Class, worlds: int, seed: int, seen: list[tuple[float, Score]]) -> dict[str, t.Any]:
     """One class of wild clusters, for all three methods."""
     ours, theirs, documented = [], [], []
-    for number in range(worlds):
+    for number in range(worlds * kind.weight):
         builds = [world_of(kind, f"{seed}/{kind.name}/{number}") for _copy in range(3)]
         ours.append(score(builds[0], run_session(builds[0], **kind.options)))
         theirs.append(score_nvcre(builds[1], False))
@@ -375,8 +375,8 @@ def main(arguments: list[str] | None = None) -> int:
         print("(one world in five has NVLink domains)")
         print_totals(data)
     if "wild" in data:
-        print("\nwild worlds: unequal racks, missing labels, NVLink domains, min_group_size, max_concurrent, unmeasured, lost and stuck")
-        print("nodes, ways between two racks, faults down to just below the limit, and five ways of being told")
+        print("\nwild worlds: unequal racks, missing labels, NVLink domains, groups of a least size, unmeasured and stuck nodes,")
+        print("ways between two racks, faults down to just below the limit, and five ways of being told")
         print_totals(data["wild"])
     if data["calibration"]:
         print(f"\n{'how sure':18} {'noise':>12} {'stated':>7} {'true':>7} {'suspects':>9}")

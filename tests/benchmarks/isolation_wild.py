@@ -166,9 +166,9 @@ class WildWorld(World):
         return told
 
     def observable(self) -> list[Fault]:
-        """Persistent faults that no other fault and no missing node hides."""
+        """Faults that no other fault and no missing node hides."""
         missing = set(self.conditions.stuck) | set(self.conditions.lost)
-        found = [fault for fault in super().observable() if fault.kind != "intermittent"]
+        found = super().observable()
         cut = [fault.nodes for fault in self.faults if fault.kind == "uplink"]
         broken = {node for fault in self.faults if fault.kind in ("node", "nic") for node in fault.nodes}
         out = missing | broken
@@ -258,7 +258,7 @@ def _factor(now: Conditions, sigma: float, chance: random.Random, kind: str) -> 
         full = {"node": FULL["single"], "nvlport": FULL["domain-nvl"], "trunk": FULL["domain-nvl"]}.get(kind, FULL["domain-net"])
         share = share * FULL["cross"] * (1 - SLOPE * 9) / full
     top = share * math.exp(-3 * sigma)
-    return chance.uniform(0.94 * top, top) if chance.random() < 0.2 else chance.uniform(0.35, 0.94 * top)
+    return chance.uniform(0.94 * top, top) if chance.random() < 0.2 else chance.uniform(min(0.35, 0.7 * top), 0.94 * top)
 
 
 def _wild(kind: str, racks: list[list[int]], chance: random.Random, factor: float) -> Fault | None:

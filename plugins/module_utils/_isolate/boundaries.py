@@ -48,6 +48,27 @@ def search_domains(search: Search, units: list[Nodes], parent: Trial, verdict: s
         yield from _compare(search, units, parent)
 
 
+def search_levels(search: Search, members: Nodes, parent: Trial) -> Steps:
+    """Boundaries of switches above the domains, the highest first. False: nothing between them, so look at the domains.
+
+    The domains of each switch are tested alone, all switches in one wave. If each passes and all together fail, the
+    fault is between the switches, and they are compared with each other like domains.
+    """
+    for groups in search.levels.values():
+        inside = set(members)
+        parts = [part for nodes in groups.values() if (part := tuple(node for node in nodes if node in inside))]
+        if len(parts) < 2:
+            continue
+        jobs = [_screen(search, part, "the domains below one switch") for part in parts]
+        results = yield from search.all_of(jobs)
+        if any(verdict != "pass" for verdict, _trial in results):
+            return False
+        before = search.changes
+        yield from _compare(search, parts, parent)
+        return search.changes != before
+    return False
+
+
 def _split_and_descend(search: Search, units: list[Nodes], parent: Trial, verdict: str) -> Steps:
     # Parts of at least two domains: the boundary of a domain must show inside one part.
     parts = split(units, min(4, len(units) // 2))

@@ -157,7 +157,7 @@ def _closing_set(search: Search, swap: bool) -> Nodes:
         if finding.kind == "unresolved":
             out.update(finding.left)
         elif finding.own_boundary:
-            out.update(search.home(finding.left[0]))  # the whole domain, whoever was in the tests
+            out.update(search.span(finding.left))  # the whole domain, whoever was in the tests
     return tuple(node for node in range(len(search.names)) if node not in out)
 
 
@@ -187,7 +187,9 @@ def _close(search: Search) -> Steps:
         return True
     if verdict == "untested":
         return True
-    yield from boundaries.search_domains(search, boundaries.restricted(search, members), proofs[-1])
+    between_switches = yield from boundaries.search_levels(search, members, proofs[-1])
+    if not between_switches:
+        yield from boundaries.search_domains(search, boundaries.restricted(search, members), proofs[-1])
     yield from _second_chance(search)
     if search.changes == before:
         yield from _unexplained(search, members, proofs[-1])
@@ -328,7 +330,8 @@ def _classify(search: Search, finding: Finding) -> Steps:
     verdict, trial = yield from search.decide((node,), "net", f"{search.names[node]} alone: which part of it", "the node itself")
     finding.controls.append(trial)
     if trial.outcome == "measured" and search.evidence.foreign(trial):
-        verdict = yield from _against_reference(search, finding, trial)
+        compared = yield from _against_reference(search, finding, trial)
+        verdict = compared if compared != "unclear" or verdict != "fail" else "fail"
     if verdict == "unclear":
         finding.kind_of_node = "node or nic"
         finding.note = "no good node was measured alone to compare it with"

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import typing as t
+from collections import Counter
 
 from . import posterior
 from .evidence import CLEAR, FAIL
+from .node_sets import Nodes
 from .search import Finding, Search
 from .trial import Trial
 
@@ -110,11 +113,21 @@ def _component(search: Search, finding: Finding, kind: str) -> dict[str, t.Any]:
     if finding.kind == "pair":
         return {"kind": "pair", "name": f"{names[0]} and {search.names[finding.right[0]]}"}
     if finding.kind == "rack-boundary":
-        other = _domains(search, finding.right)
-        return {"kind": "boundary", "name": ", ".join(homes) + (f" and {', '.join(other)}" if other else "")}
+        sides = [_switch(search, side) for side in (finding.left, finding.right) if side]
+        return {"kind": "boundary", "name": " and ".join(name for _level, name in sides), "level": sides[0][0]}
     if finding.kind == "partition":
         return {"kind": "partition", "name": f"{homes[0]}: {len(finding.left)} nodes from {len(finding.right)} nodes"}
     return {"kind": "set", "name": f"{len(names)} nodes of {', '.join(homes[:4])}{' …' if len(homes) > 4 else ''}"}
+
+
+def _switch(search: Search, nodes: Nodes) -> tuple[str, str]:
+    """The level and the name of what these nodes share: their domain, or a switch above it."""
+    span = set(search.span(nodes))
+    for level, groups in search.levels.items():
+        for value, members in groups.items():
+            if span == set(members):
+                return level, f"{level} {value}"
+    return "domain", ", ".join(_domains(search, nodes))
 
 
 def _domains(search: Search, nodes: t.Iterable[int]) -> list[str]:
@@ -155,7 +168,7 @@ def _reason(search: Search, finding: Finding, kind: str, failing: list[Trial], c
             f"{len(left)} nodes ({search.names[left[0]]} …) pass among themselves, {len(right)} others ({search.names[right[0]]} …) too; "
             f"together they reach {_shown(search, failing)}."
         )
-    where = " and ".join(", ".join(_domains(search, side)) for side in (left, right) if side)
+    where = " and ".join(_switch(search, side)[1] for side in (left, right) if side)
     if right:
         return f"{where} pass alone and reach {_shown(search, failing)} together; which of both boundaries it is cannot be told from here."
     return (
@@ -225,6 +238,54 @@ def entry(search: Search, trial: Trial) -> dict[str, t.Any]:
         "reason": trial.reason,
         "log": trial.log,
     }
+
+
+# ----- the search, told -----
+
+
+def suspected(search: Search) -> list[str]:
+    """Who is suspected now and why, a short sentence each: named components first, then groups that failed unexplained."""
+    told = []
+    for finding in search.findings:
+        kind = class_of(search, finding)
+        name = _component(search, finding, kind)["name"]
+        failed = sum(search.evidence.weight(trial) > 0 for trial in _unique(finding.witnesses))
+        told.append(f"{name} ({finding.note.split(':')[0] or kind}; {failed} failed tests)")
+    seen: set[int] = set()
+    failures = [trial for trial in search.trials if search.evidence.weight(trial) >= FAIL and not search.explained(trial)]
+    for trial in sorted(failures, key=lambda trial: (len(trial.nodes), trial.wave)):
+        open_ = [node for node in trial.nodes if node not in search.cleared[trial.transport]]
+        if open_ and not seen & set(trial.nodes):
+            where = ", ".join(_domains(search, open_)[:3])
+            told.append(f"{len(open_)} nodes of {where} (failed together in wave {trial.wave})")
+            seen.update(trial.nodes)
+    return told
+
+
+def asked(trials: t.Sequence[Trial]) -> list[str]:
+    """What tests do, each kind once with its number."""
+    counts = Counter(_in_general(trial.purpose) for trial in trials)
+    return [f"{purpose} ({count} tests)" if count > 1 else purpose for purpose, count in counts.most_common()]
+
+
+def _in_general(purpose: str) -> str:
+    """A purpose without the name it is about, so that tests of one kind count together."""
+    text = re.sub(r"^domain .+ alone$", "a domain alone", purpose.removeprefix("repeat: "))
+    return re.sub(r"^\S+ alone(.*)$", r"one node alone\1", text)
+
+
+def story(search: Search) -> list[str]:
+    """The search wave by wave, one sentence each."""
+    lines = []
+    for wave in range(1, search.wave + 1):
+        ran = [trial for trial in search.trials if trial.wave == wave]
+        if ran:
+            failed = sum(search.evidence.weight(trial) > 0 for trial in ran)
+            what = asked(ran)
+            more = f"; and {len(what) - 3} more kinds" if len(what) > 3 else ""
+            result = f"{failed} of {len(ran)} failed" if failed else "all passed" if len(ran) > 1 else "passed"
+            lines.append(f"Wave {wave}: {'; '.join(what[:3])}{more}: {result}.")
+    return lines
 
 
 # ----- what was never explained -----
@@ -325,7 +386,7 @@ def _not_proven(search: Search, findings: list[Finding], closed: set[int], unlin
             elif finding.kind == "unresolved":
                 why.setdefault(node, ("unresolved", finding.note or "in a failed group that could not be resolved"))
         if finding.own_boundary:
-            for node in search.home(finding.left[0]):
+            for node in search.span(finding.left):
                 why.setdefault(node, ("boundary", "traffic across the boundary of its domain is not proven; repeat after the repair"))
     for node in range(len(search.names)):
         if node in closed or node in why:
@@ -371,6 +432,8 @@ def _notes(search: Search, findings: list[Finding]) -> list[str]:
             for number in sorted(accused)
             if not search.passed_together([n for n in search.units[number].nodes if n not in search.accused], "nvl")
         ]
+    if any(not trial.binding for trial in search.proofs):
+        notes.append("The criterion was not made for the closing test: it was complete and correct, and is compared with its like only.")
     tries = sum(len(trial.unmeasured) for trial in search.trials)
     if tries:
         notes.append(f"{tries} runs could not be measured and were repeated; they count neither for nor against anything.")

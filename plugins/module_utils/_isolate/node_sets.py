@@ -48,6 +48,25 @@ def make_units(domains: t.Sequence[str | None], mnnvl: bool) -> list[Unit]:
     return units
 
 
+def upper_levels(
+    units: t.Sequence[Unit], index: t.Mapping[str, int], levels: t.Mapping[str, t.Mapping[str, str]]
+) -> dict[str, dict[str, Nodes]]:
+    """Switches above the domains: {level: {value: nodes}}, the level with the largest groups first.
+
+    Only levels that group whole domains: every domain under one value, two values at least, and two domains under one.
+    """
+    result: dict[str, dict[str, Nodes]] = {}
+    for level, values in levels.items():
+        of_node = {index[name]: value for name, value in values.items()}
+        groups: dict[str, list[int]] = {}
+        nested = all(len({of_node.get(node) for node in unit.nodes}) == 1 and unit.nodes[0] in of_node for unit in units)
+        for unit in units if nested else ():
+            groups.setdefault(of_node[unit.nodes[0]], []).extend(unit.nodes)
+        if 1 < len(groups) < len(units):
+            result[level] = {value: tuple(sorted(nodes)) for value, nodes in sorted(groups.items())}
+    return dict(sorted(result.items(), key=lambda item: (len(item[1]), item[0])))
+
+
 def split(items: t.Sequence[t.Any], parts: int) -> list[t.Any]:
     """Consecutive pieces of nearly equal size; never more pieces than items."""
     parts = max(1, min(parts, len(items)))

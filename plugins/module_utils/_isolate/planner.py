@@ -14,7 +14,7 @@ from . import closure, explain
 from .search import Search
 from .state import State, checked_results, checked_state, new_state
 from .trial import Trial
-from .waves import Task
+from .waves import Task, usual_minutes
 
 
 class Session:
@@ -48,9 +48,9 @@ class Session:
 def start(nodes: list[dict[str, t.Any]], options: dict[str, t.Any] | None = None) -> State:
     """A new state.
 
-    nodes:   [{name, domain: str or null}]
+    nodes:   [{name, domain: str or null, levels: {level: switch above the domain}}]
     options: max_concurrent (0: no limit), min_group_size (2), mnnvl (false), sigma (null: estimated), limits, budget
-             {waves, tests, node_minutes} (null: none), soak (false), seed (0), prior_evidence [result + transport + nodes].
+             {waves, tests, node_minutes} (null: none), likely_healthy (false), soak (false), seed (0), prior_evidence [result + transport + nodes].
     Raises InputError.
     """
     return new_state(nodes, options)
@@ -75,20 +75,28 @@ def next_step(state: State, results: list[dict[str, t.Any]] | None = None) -> tu
 
 
 def conclude(state: State) -> dict[str, t.Any]:
-    """The conclusion of a finished run, or what can be said now; with every test in `tests` and the `domains`."""
+    """The conclusion of a finished run, or what can be said now; with every test in `tests`, the `domains` and the `story`."""
     search = resume(state).search
-    return {**explain.conclude(search), **history(search)}
+    return {**explain.conclude(search), **history(search), "story": explain.story(search)}
 
 
 def progress(state: State) -> dict[str, t.Any]:
-    """One look at a running search: wave, tests, cleared and accused nodes, and what is being asked now."""
+    """One look at a running search.
+
+    Returns {wave, tests, nodes, cleared: how many are known good, accused: [names], suspected: [who and why], purposes and
+    asks: what this wave does and what it is to show, minutes: what it usually takes}.
+    """
     search = resume(state).search
     return {
         "wave": search.wave,
         "tests": search.tests,
-        "cleared": len(search.cleared["net"] | search.cleared["nvl"]),
+        "nodes": len(search.names),
+        "cleared": len((search.cleared["net"] | search.cleared["nvl"]) - set(search.accused)),
         "accused": sorted(search.names[node] for node in search.accused),
+        "suspected": explain.suspected(search),
         "purposes": sorted({trial.purpose for trial in search.outstanding}),
+        "asks": explain.asked(search.outstanding),
+        "minutes": round(max((usual_minutes(len(trial.nodes)) for trial in search.outstanding), default=0.0), 1),
     }
 
 

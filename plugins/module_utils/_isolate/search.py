@@ -170,7 +170,8 @@ class Search(Engine):
             left, right = members & set(finding.left), members & set(finding.right)
             if finding.kind == "node" and left:
                 return True
-            if finding.own_boundary and trial.shape == "cross" and members & set(self.home(finding.left[0])):
+            span = set(self.span(finding.left)) if finding.own_boundary and trial.shape == "cross" else set()
+            if members & span and members - span:
                 return True
             if finding.right and left and right:
                 return True
@@ -201,6 +202,10 @@ class Search(Engine):
     def home(self, node: int) -> Nodes:
         """The domain of a node."""
         return self.units[self.unit_of[node]].nodes
+
+    def span(self, nodes: t.Iterable[int]) -> Nodes:
+        """All nodes of the domains of these nodes."""
+        return tuple(sorted(node for unit in {self.unit_of[node] for node in nodes} for node in self.units[unit].nodes))
 
     def domain_transport(self, unit: int) -> str:
         """The transport on which a domain is tested first."""
@@ -369,7 +374,8 @@ class Search(Engine):
                 if weight <= CLEAR:
                     counts[key][1] += 1
                 elif weight >= FAIL and not self.explained(trial, without=finding):
-                    counts[key][0] += 1
+                    # A large group has other reasons to fail than this end.
+                    counts[key][0] += other in trial.nodes or len(trial.asked or trial.nodes) <= SMALL
         both, first, second = ((failed, passed) for failed, passed in (counts[one, two], counts[one,], counts[two,]))
         return posterior.pair(both, [first, second], self.outlier_rate(one))
 
@@ -385,7 +391,7 @@ class Search(Engine):
 
     def crossed(self, nodes: Nodes) -> bool:
         """Whether at least half of a domain passed together with others: its own boundary is good."""
-        mine = set(self.home(nodes[0]))
+        mine = set(self.span(nodes))
         return any(2 * len(members & mine) >= len(nodes) and not members <= mine for members in self.passes["net"])
 
     def blame_boundary(self, nodes: Nodes, witnesses: list[Trial]) -> bool:
@@ -394,13 +400,13 @@ class Search(Engine):
             return False
         total = sum(min(self.evidence.weight(trial), CLIP) for trial in witnesses)
         out = set(self.accused) | set(self.lost) | set(self.untested)
-        if len(set(self.home(nodes[0])) - out) == 1:
+        if len(set(self.span(nodes)) - out) == 1:
             # The boundary of a domain with one usable node is the network path of that node.
             self.accuse(nodes[0], "net", total, witnesses)
             return True
-        home = self.unit_of[nodes[0]]
+        mine = {self.unit_of[node] for node in nodes}
         for finding in list(self.findings):
-            if finding.kind == "rack-boundary" and home in {self.unit_of[node] for node in finding.left + finding.right}:
+            if finding.kind == "rack-boundary" and mine & {self.unit_of[node] for node in finding.left + finding.right}:
                 self.retract(finding)  # the boundary between this domain and another is now explained
         self.blame(Finding("rack-boundary", "net", nodes, strength=total, witnesses=witnesses))
         return True

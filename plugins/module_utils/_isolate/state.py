@@ -38,6 +38,8 @@ BUDGET = {"waves": 1000, "tests": None, "node_minutes": None}
 RESULT_KEYS = {"id", "outcome", "value", "expected", "passed", "binding", "reason", "log", "minutes", "lost"}
 PRIOR_KEYS = RESULT_KEYS | {"shape", "transport", "nodes"}
 
+NODE_KEYS = {"name", "domain", "levels"}
+
 State = dict[str, t.Any]
 
 
@@ -66,7 +68,9 @@ def new_state(nodes: t.Any, options: t.Any) -> State:
     if not isinstance(merged["prior_evidence"], list):
         raise InputError("is not a list", place="options.prior_evidence")
     merged["prior_evidence"] = [_prior(entry, f"options.prior_evidence[{at}]", names) for at, entry in enumerate(merged["prior_evidence"])]
-    return {"schema_version": SCHEMA_VERSION, "nodes": [list(pair) for pair in checked], "options": merged, "results": []}
+    state = {"schema_version": SCHEMA_VERSION, "nodes": [list(pair) for pair in checked], "options": merged, "results": []}
+    levels = _levels(nodes)
+    return {**state, "levels": levels} if levels else state
 
 
 def checked_state(state: t.Any) -> State:
@@ -105,12 +109,24 @@ def _nodes(nodes: t.Any) -> list[tuple[str, str | None]]:
         domain = node.get("domain")
         if domain is not None and not isinstance(domain, str):
             raise InputError(f"domain {domain!r} is not a string or null", place=f"nodes[{at}].domain")
-        if set(node) - {"name", "domain"}:
-            raise unknown_value("key", sorted(set(node) - {"name", "domain"})[0], ("name", "domain"), f"nodes[{at}]")
+        if set(node) - NODE_KEYS:
+            raise unknown_value("key", sorted(set(node) - NODE_KEYS)[0], sorted(NODE_KEYS), f"nodes[{at}]")
         if node["name"] in result:
             raise InputError(f"node {node['name']!r} is listed twice", place=f"nodes[{at}]")
         result[node["name"]] = domain or None
     return sorted(result.items())
+
+
+def _levels(nodes: list[dict[str, t.Any]]) -> dict[str, dict[str, str]]:
+    """The switches above the domains, as {level: {node: value}}."""
+    levels: dict[str, dict[str, str]] = {}
+    for at, node in enumerate(nodes):
+        given = node.get("levels") or {}
+        if not isinstance(given, dict) or not all(isinstance(item, str) for pair in given.items() for item in pair):
+            raise InputError(f"{given!r} is not a mapping of names to names", place=f"nodes[{at}].levels")
+        for level, value in given.items():
+            levels.setdefault(level, {})[node["name"]] = value
+    return dict(sorted(levels.items()))
 
 
 def _prior(entry: t.Any, place: str, names: t.Collection[str]) -> dict[str, t.Any]:

@@ -15,7 +15,7 @@ import typing as t
 from collections import Counter
 
 from .evidence import Evidence
-from .node_sets import Nodes, Unit, make_units
+from .node_sets import Nodes, Unit, make_units, upper_levels
 from .state import State
 from .trial import Trial
 
@@ -42,6 +42,7 @@ class Engine:
         self.names: list[str] = [name for name, _domain in state["nodes"]]
         self.index = {name: number for number, name in enumerate(self.names)}
         self.units: list[Unit] = make_units([domain for _name, domain in state["nodes"]], self.options["mnnvl"])
+        self.levels = upper_levels(self.units, self.index, state.get("levels", {}))
         self.unit_of = {node: number for number, unit in enumerate(self.units) for node in unit.nodes}
         self.evidence = Evidence(self.options["sigma"])
         self.trials: list[Trial] = []

@@ -14,7 +14,7 @@ import typing as t
 from .._causes.reasons import reason_of
 from .._common.shapes import Category, Group, JudgedCategory, JudgedGroup, Request
 from .._isolate import planner, posterior
-from .grouping import Node, choose_domain_kind, domain_of
+from .grouping import DOMAIN_ORDER, Node, choose_domain_kind, domain_of
 
 Record = dict[str, t.Any]
 
@@ -70,7 +70,9 @@ def start(category: Category, judged: JudgedCategory | None, rows: t.Sequence[No
         condemned = {name for name, member in judged["members"].items() if member["verdict"] == "failed"}
         rows = [row for row in rows if row["name"] not in condemned]
     kind = choose_domain_kind(rows)
-    nodes = [{"name": row["name"], "domain": domain_of(row, spec["topology_key"], kind)} for row in rows]
+    nodes: list[dict[str, t.Any]] = [
+        {"name": row["name"], "domain": domain_of(row, spec["topology_key"], kind), "levels": _switches(row, kind)} for row in rows
+    ]
     wanted = spec["isolation"]
     options = {
         "max_concurrent": spec["bounds"]["max_concurrent"],
@@ -82,6 +84,12 @@ def start(category: Category, judged: JudgedCategory | None, rows: t.Sequence[No
     }
     state = planner.start(nodes, options)
     return {"mode": "search", "state": state, "wave": 0, "tests": [], "single": [], "conclusion": None}
+
+
+def _switches(row: Node, kind: str | None) -> dict[str, str]:
+    """The wider domains that a node carries beside its own: the switches above it."""
+    wider = DOMAIN_ORDER[DOMAIN_ORDER.index(kind) + 1 :] if kind in DOMAIN_ORDER else ()
+    return {level: str(value) for level in wider if (value := row["domains"].get(level))}
 
 
 def advance(record: Record, results: list[dict[str, t.Any]] | None) -> Record:
@@ -232,7 +240,14 @@ def results_of(category: Category, judged: JudgedCategory, tests: t.Sequence[t.M
 
 
 def _criterion_holds(category: Category, test: t.Mapping[str, t.Any]) -> bool:
-    """Whether the category's criterion speaks about a test: where NVLink joins nodes, not about the adapters of a few of them."""
+    """Whether the category's criterion speaks about a test: a limit holds for the shape, and about the size, it was made for.
+
+    One for groups inside domains says nothing of traffic between them, and where NVLink joins nodes, none says anything of
+    the adapters of a few.
+    """
+    made_for = [group for group in category["groups"] if len(group["nodes"]) > 1]
+    if test["shape"] == "cross" and made_for and all(group.get("domain") is not None for group in made_for):
+        return False
     if not _mnnvl(category) or len(test["nodes"]) == 1 or test["transport"] == "nvl":
         return True
     largest = max(len(group["nodes"]) for group in category["groups"])
@@ -309,5 +324,8 @@ def progress_line(record: Record) -> str:
     if record["state"] is None:
         return f"asking: {shown}"
     known = planner.progress(record["state"])
-    accused = f", accused: {', '.join(known['accused'][:4])}" if known["accused"] else ""
-    return f"{known['cleared']} nodes cleared{accused}; asking: {shown}"
+    suspects = known["suspected"]
+    more = f" and {len(suspects) - 3} more" if len(suspects) > 3 else ""
+    suspected = f"; suspected: {', '.join(suspects[:3])}{more}" if suspects else "; nobody suspected"
+    asks = "; ".join(known["asks"][:3]) + (f" and {len(known['asks']) - 3} more" if len(known["asks"]) > 3 else "")
+    return f"{known['cleared']} of {known['nodes']} nodes known good{suspected}; this wave: {asks}; about {known['minutes']:.0f} min"

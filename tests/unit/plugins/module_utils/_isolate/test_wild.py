@@ -8,6 +8,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import explain
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.planner import Session, start
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_score import run_session, score
@@ -294,3 +295,43 @@ def test_below_the_threshold_a_suspect_stays_a_suspect() -> None:
         if weak and len(weak) == len(conclusion["suspects"]):
             assert conclusion["verdict"] == "inconclusive"
     assert seen
+
+
+# ----- switches above the domains -----
+
+
+def spines(count: int, per_spine: int) -> list[dict[str, t.Any]]:
+    return [{"name": f"n{at:04d}", "domain": f"r{at // 4}", "levels": {"spine": f"s{at // 4 // per_spine}"}} for at in range(count)]
+
+
+def test_the_boundary_of_a_spine_is_named_as_such_and_no_rack_below_it() -> None:
+    """Racks of one spine work together and fail with all others."""
+    below = set(range(16, 32))
+
+    def rule(trial: t.Any) -> dict[str, t.Any]:
+        nodes = set(trial.nodes)
+        value = 240.0 if nodes & below and nodes - below else 400.0
+        return {"outcome": "measured", "value": value, "expected": 400.0, "passed": value >= 360.0}
+
+    run = Answers(spines(64, 4), rule)
+    (suspect,) = run.conclusion["suspects"]
+    assert suspect["component"] == {"kind": "boundary", "name": "spine s1", "level": "spine"}
+    assert set(suspect["nodes"]) == {f"n{at:04d}" for at in below} and "spine s1" in suspect["reason"]
+
+
+def test_the_boundary_of_a_rack_below_a_spine_stays_that_of_the_rack() -> None:
+    rack = set(range(20, 24))
+
+    def rule(trial: t.Any) -> dict[str, t.Any]:
+        nodes = set(trial.nodes)
+        value = 240.0 if nodes & rack and nodes - rack else 400.0
+        return {"outcome": "measured", "value": value, "expected": 400.0, "passed": value >= 360.0}
+
+    (suspect,) = Answers(spines(64, 4), rule).conclusion["suspects"]
+    assert suspect["component"] == {"kind": "boundary", "name": "r5", "level": "domain"}
+
+
+def test_levels_of_the_wrong_kind_are_named() -> None:
+    with pytest.raises(InputError) as caught:
+        start([{"name": "a", "levels": {"spine": 3}}])
+    assert caught.value.place == "nodes[0].levels"

@@ -56,4 +56,4 @@ def test_thousands_of_nodes_stay_readable() -> None:
     text = draw(conclusion(4096, "node", "nic"))
     root = ElementTree.fromstring(text)
     assert float(root.get("width", "0")) < 2000 and len(text) < 500_000
-    assert "254 domains in which nothing failed" in text
+    assert "252 domains in which nothing failed" in text  # of 256: two with a fault, two whose good nodes met the faulty ones
