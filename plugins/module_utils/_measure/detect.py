@@ -7,11 +7,13 @@ from __future__ import annotations
 import gzip
 import re
 import typing as t
+import zlib
 from pathlib import Path
 
 from .._common.errors import InputError
 
 HEAD_BYTES, TAIL_BYTES = 1 << 20, 1 << 18
+_CHUNK = 1 << 14  # a damaged archive gives what lies before the damage
 
 # Tried in order; the first kind with a mark wins. NCCL's own debug lines come last: every other program prints them too.
 MARKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -57,13 +59,19 @@ def detect_kind(paths: t.Sequence[str]) -> str:
 
 def _sample(path: str) -> str:
     """The beginning and the end of a file, as text."""
+    head = rest = b""
     try:
         opener = gzip.open if str(path).endswith(".gz") else open
         with opener(path, "rb") as stream:
-            head = stream.read(HEAD_BYTES)
-            rest = b""
+            for chunk in iter(lambda: stream.read1(_CHUNK), b""):
+                head += chunk
+                if len(head) >= HEAD_BYTES:
+                    break
             while chunk := stream.read(1 << 20):
                 rest = (rest + chunk)[-TAIL_BYTES:]
-    except (OSError, EOFError) as error:
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        if not head:
+            raise InputError(f"cannot be read: {error}", place=str(Path(path))) from error
+    except OSError as error:
         raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", place=str(Path(path))) from error
     return (head + b"\n" + rest).decode("utf-8", errors="replace").replace("\r", "\n")

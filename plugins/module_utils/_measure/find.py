@@ -8,8 +8,9 @@ import os
 import typing as t
 
 from .._common.errors import InputError, unknown_value
+from .._common.shapes import Measurement
 from .detect import detect_kind
-from .measurement import KINDS, measure
+from .measurement import KINDS, measure, measurement
 
 LOG_SUFFIXES = (".log", ".txt", ".json", ".out", ".err", ".stdout", ".gz", "")
 MAX_FILES = 10_000
@@ -40,11 +41,20 @@ def find_logs(logs: t.Any, kind: str = "auto", *, together: bool = False) -> dic
 
 
 def measure_logs(logs: t.Sequence[Log], context: t.Mapping[str, t.Any]) -> list[Log]:
-    """`measure` for each log of `find_logs`: {name, paths, kind, exit_code, measurement}."""
-    return [
-        {**log, "exit_code": context.get("exit_code"), "measurement": measure(log["kind"], log["paths"], _context(log, context))}
-        for log in logs
-    ]
+    """`measure` for each log of `find_logs`: {name, paths, kind, exit_code, measurement}.
+
+    One of several logs that cannot be read is incomplete; the only one raises InputError, as a wrong context does.
+    """
+    return [{**log, "exit_code": context.get("exit_code"), "measurement": _measured(log, context, len(logs) > 1)} for log in logs]
+
+
+def _measured(log: Log, context: t.Mapping[str, t.Any], one_of_several: bool) -> Measurement:
+    try:
+        return measure(log["kind"], log["paths"], _context(log, context))
+    except InputError as error:
+        if not one_of_several or error.place not in log["paths"]:
+            raise
+        return measurement(log["kind"], "LogIncomplete", f"{log['name']}: {error.message}", complete=False)
 
 
 def _context(log: Log, context: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

@@ -10,6 +10,8 @@ from . import prefixes
 
 # A diagnostic document is a few hundred kilobytes at most; what comes after this much is not read.
 MAX_TEXT_BYTES = 1 << 26
+# A line of the formats that are read line by line is shorter by far; what comes behind this much is not looked at.
+MAX_LINE = 1 << 14
 
 
 class LogLine(t.NamedTuple):
@@ -20,11 +22,12 @@ class LogLine(t.NamedTuple):
     torn: bool = False
 
 
-def log_lines(path: str, wanted: t.Callable[[str], bool] | None = None) -> t.Iterator[LogLine]:
+def log_lines(path: str, wanted: t.Callable[[str], bool] | None = None, longest: int = MAX_LINE) -> t.Iterator[LogLine]:
     """The lines of a file, without their transport prefixes. Raises InputError when the file cannot be read.
 
     wanted: a cheap look at a raw line. Lines it refuses are left out, except the first and the last of the file,
     whose times matter: taking prefixes off is most of the work on a log that is full of debug output.
+    longest: characters of a line that are kept.
     """
     srun = False
     first = True

@@ -10,10 +10,12 @@ Modules are imported when first used, so that a play that only reads NCCL logs d
 from __future__ import annotations
 
 import importlib
+import os
+import traceback
 import typing as t
 
 from .._causes.wordings import reason_of_wording
-from .._common.errors import unknown_value
+from .._common.errors import ReadinessError, unknown_value
 from .._common.shapes import Measurement, MeasurementFinding
 
 # kind -> module of this package that provides measure_files(paths, context) -> measurement
@@ -40,15 +42,36 @@ def measure(kind: str, paths: t.Sequence[str], context: t.Mapping[str, t.Any] | 
              require_data_check, expected_gpus, required_tests, log_interval, warmup_steps, nodes, host_of_node ...
 
     Returns a measurement. Raises InputError for an unknown kind, a wrong context or a file that cannot be read;
-    never for what a file contains.
+    never for what a file contains: a reader that breaks off gives `LogIncomplete`.
     """
     if kind not in KINDS:
         raise unknown_value("kind of measurement", kind, KINDS)
     module = importlib.import_module(f"{__package__}.{KINDS[kind]}")
-    made: Measurement = module.measure_files(list(paths), dict(context or {}))
+    made: Measurement
+    try:
+        made = module.measure_files(list(paths), dict(context or {}))
+    except ReadinessError:
+        raise
+    except Exception as error:  # whatever a log holds, it must not end the judging of the others
+        made = _unread(kind, paths, error, module)
     if made["verdict"] == "WorkloadFailed":
         # A log often names what no exit code tells: an eviction, a launcher without its workers, a missing file.
         made["verdict"] = reason_of_wording(made["reason"]) or "WorkloadFailed"
+    return made
+
+
+def _unread(kind: str, paths: t.Sequence[str], error: Exception, module: t.Any) -> Measurement:
+    """The measurement of logs whose reader broke off. Says which logs and where, and nothing of what they hold: it may be secret."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(frame.filename)}:{frame.lineno}"
+    names = ", ".join(os.path.basename(path) for path in paths)
+    text = f"{names} could not be read to its end: {type(error).__name__} at {place}, a defect of the collection; please report it"
+    try:
+        made: Measurement = module.measure_files([], {})  # the keys of this kind
+    except Exception:
+        made = measurement(kind, "LogIncomplete", text, complete=False)
+    made["verdict"], made["complete"], made["reason"] = "LogIncomplete", False, text
+    made["findings"] = [finding("LogIncomplete", text)]
     return made
 
 

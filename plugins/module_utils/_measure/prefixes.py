@@ -15,6 +15,7 @@ Two steps, so that a reader can look at a raw line cheaply before it pays for th
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import re
 import typing as t
@@ -41,6 +42,7 @@ _SRUN = re.compile(r"(\d{1,6}):(?: |$)")
 _AFTER_SRUN = re.compile(r"[ #]|$|\[\d{4}-|\[rank|NCCL version |\S+:\d+:\d+ \[|\S+: Test | \.\. ")
 # A label that a launcher put into a row at a flush.
 _INNER_LABEL = re.compile(r"\[\d{1,6}\](?=\s|$)")
+_ZEROS = re.compile(rb"\0+")
 _REPR_ESCAPE = re.compile(rb"\\(x[0-9a-fA-F]{2}|[nrt'\"\\])")
 _REPR_PLAIN = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"'": b"'", b'"': b'"', b"\\": b"\\"}
 
@@ -125,24 +127,33 @@ def _rewrite(text: str, halves: dict[str, list[str]], odd: bool) -> str:
     return f"{joined}\n" if ended and joined else joined
 
 
-def _open(path: str) -> t.BinaryIO:
+def _open(path: str) -> io.BufferedReader:
     if path.endswith(".gz"):
-        return t.cast(t.BinaryIO, gzip.open(path, "rb"))
+        return t.cast(io.BufferedReader, gzip.open(path, "rb"))
     return open(path, "rb")
 
 
 def _raw_chunks(path: str) -> t.Iterator[bytes]:
-    """Chunks of the file. A gzip stream that ends early gives what could be read."""
+    """Chunks of the file. A gzip stream that ends early or is damaged gives what could be read.
+
+    A hole of zeros, as the crash of a machine leaves one, is a cut: what follows it begins a line.
+    """
+    begun = False
     try:
         with _open(path) as handle:
             while True:
                 try:
-                    chunk = handle.read(BLOCK_BYTES)
+                    chunk = handle.read1(BLOCK_BYTES)
                 except (EOFError, zlib.error):
+                    return
+                except gzip.BadGzipFile:
+                    if not begun:
+                        raise
                     return
                 if not chunk:
                     return
-                yield chunk
+                begun = True
+                yield _ZEROS.sub(b"\n", chunk) if b"\0" in chunk else chunk
     except (OSError, gzip.BadGzipFile) as error:
         raise InputError(
             f"the log cannot be read: {error.strerror if isinstance(error, OSError) and error.strerror else error}",

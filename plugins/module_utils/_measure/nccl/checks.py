@@ -51,7 +51,7 @@ class Result:
         wrong = facts.wrong_elements(self.section)
         sizes = sorted({row.size for row in self.section.rows if facts.row_is_wrong(row)})
         where = str(sizes[0]) if len(sizes) == 1 else f"{len(sizes)} sizes from {sizes[0]} to {sizes[-1]}" if sizes else ""
-        what = f"{wrong:.0f} wrong elements, at {where} bytes" if sizes else "the program's footer says that elements were wrong"
+        what = f"{wrong:.10g} wrong elements, at {where} bytes" if sizes else "the program's footer says that elements were wrong"
         reason = f"{what}: the bandwidth does not matter"
         self.findings.append(finding("DataCorruption", reason))
         return "DataCorruption", reason
@@ -214,6 +214,8 @@ class Result:
             yield "some sizes have fewer samples than others: rows of a cycle are lost"
         if any(row.out_of_place is None for row in section.rows):
             yield "rows without an out-of-place group cannot be judged"
+        if section.sections_dropped:
+            yield f"{section.sections_dropped} runs of the log were not kept"
         if section.rows_dropped:
             yield f"{section.rows_dropped} rows beyond the first {len(section.rows)} were not kept"
         if given.cycles and any(

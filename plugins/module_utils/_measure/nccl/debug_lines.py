@@ -25,15 +25,17 @@ _FAMILIES: tuple[tuple[str, str], ...] = (
     ("UCX", "ucx"),
 )
 
-_EDGE = re.compile(r"Channel \d+(?:/\d+)? : (\d+)\[([0-9a-f]+)\] -> (\d+)\[[0-9a-f]+\](?: \[(send|receive)\])? via (.+)")
-_COLLNET = re.compile(r"CollNet \S+ : (\d+) \[(send|receive)\] via COLLNET/(.+)")
-_NET_PATH = re.compile(r"NET/([^/]+)/(\d+)(?:\((\d+)\))?((?:/.*)?)$")
-_HCA = re.compile(r"\[\d+\]([^:\s]+):\d+/(\w+)")
-_PROVIDER = re.compile(r"Selected [Pp]rovider is ([^,(]+?)(?:, fabric is (.+?))? \(found (\d+) nics\)")
+# The head of every line of NCCL: host:pid:tid [device].
+HEAD = re.compile(r"(?<![^\s:>\[\]])([^\s:>\[\]]+):(\d{1,10}):(\d{1,10}) \[[^\]]{0,40}\]")
+_EDGE = re.compile(r"Channel \d+(?:/\d+)? : (\d{1,9})\[([0-9a-f]+)\] -> (\d{1,9})\[[0-9a-f]+\](?: \[(send|receive)\])? via (.+)")
+_COLLNET = re.compile(r"CollNet \S+ : (\d{1,9}) \[(send|receive)\] via COLLNET/(.+)")
+_NET_PATH = re.compile(r"NET/([^/]+)/(\d{1,9})(?:\((\d{1,9})\))?((?:/.*)?)$")
+_HCA = re.compile(r"\[\d{1,4}\]([^:\s\[\]]{1,64}):\d{1,4}/(\w{1,16})")
+_PROVIDER = re.compile(r"Selected [Pp]rovider is ([^,(]{1,64}?)(?:, fabric is ([^(]{1,64}?))? \(found (\d{1,9}) nics\)")
 _PROTOCOL = re.compile(r"Using transport protocol (\S+)")
-_COMM = re.compile(r"comm \S+ rank (\d+) nRanks (\d+) nNodes (\d+) localRanks (\d+) localRank (\d+) MNNVL (\d)")
-_NVLS_CHANNELS = re.compile(r"\d+ coll channels,.* (\d+) nvls channels")
-_GDR_HCA = re.compile(r"NET/(\S+) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d+) '([^']*)'")
+_COMM = re.compile(r"comm \S+ rank (\d{1,9}) nRanks (\d{1,9}) nNodes (\d{1,9}) localRanks (\d{1,9}) localRank (\d{1,9}) MNNVL (\d)")
+_NVLS_CHANNELS = re.compile(r" (\d{1,9}) nvls channels")
+_GDR_HCA = re.compile(r"NET/(\S+) : GPU Direct RDMA (Enabled|Disabled) for HCA (\d{1,9}) '([^']*)'")
 _SET_BY_ENV = re.compile(r"(NCCL_\w+) set by environment to (.*?)\.?$")
 _CLIQUE = re.compile(r"MNNVL busId \S+ fabric UUID (\S+) cliqueId (\S+)")
 # Bootstrap: Using eth0:10.0.0.1<0>   NET/IB : Using ..; OOB eth0:10.0.0.1<0>
@@ -199,7 +201,7 @@ def _read_nvls(message: str) -> dict[str, t.Any] | None:
 
 
 def _read_channels(message: str) -> dict[str, t.Any] | None:
-    match = _NVLS_CHANNELS.search(message)
+    match = _NVLS_CHANNELS.search(message.partition(" coll channels,")[2])
     return {"nvls_channels": int(match.group(1)), "nvls_used": int(match.group(1)) > 0} if match else None
 
 

@@ -12,7 +12,7 @@ from .. import prefixes
 from .rows import Cells, Row, parse_cell
 from .sections import Section, collective_of
 
-_MAX_JSON_BYTES = 1 << 28
+_MAX_JSON_BYTES = 1 << 26
 
 
 def looks_like_json(path: str) -> bool:
@@ -102,9 +102,12 @@ def _document_config(config: dict[str, t.Any]) -> dict[str, t.Any]:
 def _document_row(item: dict[str, t.Any]) -> Row:
     groups = [_document_cells(item.get(name)) for name in ("out_of_place", "in_place")]
     redop = item.get("redop")
+    size, elements = int(item["size"]), int(item["count"])
+    if not 0 <= size < 1 << 63 or not 0 <= elements < 1 << 63:
+        raise ValueError("no message has so many bytes")
     return Row(
-        size=int(item["size"]),
-        elements=int(item["count"]),
+        size=size,
+        elements=elements,
         type=str(item["type"]),
         redop=str(redop) if redop else None,
         root=int(item["root"]) if item.get("root") is not None else None,

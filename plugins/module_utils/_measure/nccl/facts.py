@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import typing as t
 
 from . import collectives
@@ -148,7 +149,10 @@ def data_correct(section: Section) -> bool | None:
 
 
 def wrong_elements(section: Section) -> float:
-    return math.fsum(group.wrong or 0 for row in section.rows if not row.max_delta for group in row.groups)
+    """Wrong elements of all rows and both placements."""
+    counts = [abs(group.wrong or 0.0) for row in section.rows if not row.max_delta for group in row.groups]
+    total = sum(count for count in counts if math.isfinite(count))
+    return min(total, sys.float_info.max)
 
 
 def row_is_wrong(row: Row) -> bool:

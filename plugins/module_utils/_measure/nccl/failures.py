@@ -6,21 +6,23 @@ from __future__ import annotations
 
 import re
 
+from .debug_lines import HEAD
 from .sections import Section
 
 _MAX_EVIDENCE = 5
+_MAX_TEXT = 1000  # characters of a line that is kept
 _RUNTIME = re.compile(r"NCCL version (\d\S*)")
-_FAILURE = re.compile(r"(?:^|\s)(\S+): Test (\w+) failure \S+ '(.*?)'?$")
+_FAILURE = re.compile(r"(?<!\S)(\S+): Test (\w+) failure \S+ '(.*?)'?$")
 _CALL_CHAIN = re.compile(r"^ *\.\. (\S+) pid \d+: Test failure")
-_WATCHDOG = re.compile(r"(\S+): Test timeout \((\d+)s\)")
-_GPU_COUNT = re.compile(r"Invalid number of GPUs: (\d+) requested but only (\d+) were found")
+_WATCHDOG = re.compile(r"(?<!\S)(\S+): Test timeout \((\d{1,9})s\)")
+_GPU_COUNT = re.compile(r"Invalid number of GPUs: (\d{1,9}) requested but only (\d{1,9}) were found")
 _COMPLETION = re.compile(r"Got completion from peer ([^<\s]+)(?:<\d+>)? with status=(\w+)\((\d+)\)(?:.*\bhca (\S+))?")
-_MISMATCH = re.compile(r"Mismatched NCCL version detected : rank (\d+) version (\d+) rank (\d+) version (\d+)")
-_PROCESS_NAME = re.compile(r"Process name: \[.*,(\d+)\]")
-_EXIT_CODE = re.compile(r"Exit code: +(\d+)")
-_SIGNALLED = re.compile(r"process rank (\d+) with PID \d+ on node (\S+) exited")
-_SIGNAL = re.compile(r"exited\s+on signal (\d+)|^signal (\d+) ")
-_FALLBACK = re.compile(r"invalid (?:type|op|option|datatype|redop)\b.*default|unsupported|not supported.*ignor", re.IGNORECASE)
+_MISMATCH = re.compile(r"Mismatched NCCL version detected : rank (\d{1,9}) version (\d{1,9}) rank (\d{1,9}) version (\d{1,9})")
+_PROCESS_NAME = re.compile(r"Process name: \[[^\]]*,(\d{1,9})\]")
+_EXIT_CODE = re.compile(r"Exit code: +(\d{1,9})\b")
+_SIGNALLED = re.compile(r"process rank (\d{1,9}) with PID \d+ on node (\S+) exited")
+_SIGNAL = re.compile(r"exited\s+on signal (\d{1,9})\b|^signal (\d{1,9}) ")
+_FALLBACK = re.compile(r"invalid (?:type|op|option|datatype|redop)\b.{0,400}default|unsupported|not supported.{0,400}ignor", re.IGNORECASE)
 # Texts that name a wrong set-up rather than a broken node, with the words a person needs.
 _SETUP_TEXTS: tuple[tuple[str, str], ...] = (
     ("Mismatched NCCL version detected", "NCCL versions differ between ranks"),
@@ -56,7 +58,7 @@ def read_library_version(section: Section, text: str) -> None:
 def read_warning(section: Section, text: str) -> None:
     """A line with ` NCCL WARN ` in it."""
     head, _mark, message = text.partition(" NCCL WARN ")
-    match = re.search(r"([^\s:>\[\]]+):\d+:\d+ \[", head)
+    match = HEAD.search(head)
     host = match.group(1) if match else None
     _read_setup_text(section, text)
     match = _COMPLETION.search(message)
@@ -66,13 +68,13 @@ def read_warning(section: Section, text: str) -> None:
         if error not in section.ib_errors and len(section.ib_errors) < 1000:
             section.ib_errors.append(error)
     elif any(words in message for words in _MALIGN_WARNINGS) and len(section.warnings) < _MAX_EVIDENCE:
-        section.warnings.append(text.strip())
+        section.warnings.append(text.strip()[:_MAX_TEXT])
 
 
 def _read_setup_text(section: Section, text: str) -> None:
     for words, meaning in _SETUP_TEXTS:
         if words in text:
-            section.setup_faults.setdefault(meaning, text.strip())
+            section.setup_faults.setdefault(meaning, text.strip()[:_MAX_TEXT])
     match = _MISMATCH.search(text)
     if match:
         section.version_mismatch[match.group(1)] = int(match.group(2))
@@ -84,7 +86,7 @@ def read_other(section: Section, text: str, body: str) -> None:
     if body.startswith("NCCL version "):
         read_library_version(section, body)
     elif " is not a power of 2, skipping" in body:
-        section.skipped = body
+        section.skipped = body[:_MAX_TEXT]
     elif "Test timeout" in body:
         match = _WATCHDOG.search(body)
         if match:
@@ -97,7 +99,7 @@ def read_other(section: Section, text: str, body: str) -> None:
             section.setup = {"requested_gpus": int(match.group(1)), "found_gpus": int(match.group(2)), "host": section.call_chain_host}
     elif _FALLBACK.search(body):
         if len(section.config_notes) < _MAX_EVIDENCE:
-            section.config_notes.append(body)
+            section.config_notes.append(body[:_MAX_TEXT])
     else:
         _read_launcher(section, body)
 
@@ -106,6 +108,7 @@ def _read_failure(section: Section, text: str, body: str) -> None:
     match = _FAILURE.search(body)
     if match:
         words = re.split(r" \(run with NCCL_DEBUG| / ", match.group(3))[0].strip()
+        words = words[:_MAX_TEXT]
         failure = {"kind": f"{match.group(2)} failure", "host": match.group(1), "text": words}
         if failure not in section.failures and len(section.failures) < 1000:
             section.failures.append(failure)

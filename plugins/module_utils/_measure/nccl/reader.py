@@ -17,26 +17,29 @@ from .rows import is_titles, read_titles
 from .sections import Section, collective_of
 
 # Rows kept of one section; an endless repetition (-N 0) must not fill the memory.
-MAX_ROWS = 100_000
-_VERSION = re.compile(r"nccl-tests version (\S+)(?: \(([^)]*)\))?(?: nccl-headers=(\d+))?(?: nccl-library=(\d+))?")
+MAX_ROWS = 50_000
+MAX_SECTIONS = 1_000
+# NCCL cuts its lines at 1 KiB and a row is shorter still: what comes behind this much is no text of either.
+_LONGEST = 4096
+_VERSION = re.compile(r"nccl-tests version (\S+)(?: \(([^)]*)\))?(?: nccl-headers=(\d{1,18}))?(?: nccl-library=(\d{1,18}))?")
 _PROGRAM = re.compile(r"Collective test (starting|concluded): (\S+)")
-_DEVICE = re.compile(r"Rank +(\d+)(?: +Group +(\d+))? +Pid +(\d+) +on +(\S+) +device +(\d+) +\[([^\]]*)\] *(.*)")
-_REDUCED = re.compile(r"Reducing maxBytes to (\d+)")
-_OUT_OF_BOUNDS = re.compile(r"Out of bounds values *: *(\d+) +(OK|FAILED)")
-_AVERAGE = re.compile(r"Avg bus bandwidth *: *(-?(?:nan|inf|[\d.]+(?:e[+-]?\d+)?)) *(OK|FAILED)?")
+_DEVICE = re.compile(r"Rank +(\d{1,18})(?: +Group +(\d{1,18}))? +Pid +(\d{1,18}) +on +(\S+) +device +(\d{1,18}) +\[([^\]]*)\] *(.*)")
+_REDUCED = re.compile(r"Reducing maxBytes to (\d{1,18})(?!\d)")
+_OUT_OF_BOUNDS = re.compile(r"Out of bounds values *: *(\d{1,18}) +(OK|FAILED)")
+_AVERAGE = re.compile(r"Avg bus bandwidth *: *(-?(?:nan|inf|\d{1,20}(?:\.\d{0,20})?(?:e[+-]?\d{1,3})?))(?![\d.]) *(OK|FAILED)?")
 _CONFIG = {
-    "threads": re.compile(r"\bnThread:? (\d+)"),
-    "gpus": re.compile(r"\bnGpus:? (\d+)"),
-    "min_bytes": re.compile(r"\bminBytes:? (\d+)"),
-    "max_bytes": re.compile(r"\bmaxBytes:? (\d+)"),
-    "step": re.compile(r"\bstep: (\d+)"),
+    "threads": re.compile(r"\bnThread:? (\d{1,18})(?!\d)"),
+    "gpus": re.compile(r"\bnGpus:? (\d{1,18})(?!\d)"),
+    "min_bytes": re.compile(r"\bminBytes:? (\d{1,18})(?!\d)"),
+    "max_bytes": re.compile(r"\bmaxBytes:? (\d{1,18})(?!\d)"),
+    "step": re.compile(r"\bstep: (\d{1,18})(?!\d)"),
     "step_mode": re.compile(r"\bstep: \d+\((\w+)\)"),
-    "warmup": re.compile(r"\bwarmup iters: (\d+)"),
-    "iters": re.compile(r"(?<!warmup )(?<!agg )\biters: (\d+)"),
-    "agg_iters": re.compile(r"\bagg iters: (\d+)"),
-    "validation": re.compile(r"\bvalidation: (\d+)"),
-    "graph": re.compile(r"\bgraph: (\d+)"),
-    "unalign": re.compile(r"\bunalign: (\d+)"),
+    "warmup": re.compile(r"\bwarmup iters: (\d{1,18})(?!\d)"),
+    "iters": re.compile(r"(?<!warmup )(?<!agg )\biters: (\d{1,18})(?!\d)"),
+    "agg_iters": re.compile(r"\bagg iters: (\d{1,18})(?!\d)"),
+    "validation": re.compile(r"\bvalidation: (\d{1,18})(?!\d)"),
+    "graph": re.compile(r"\bgraph: (\d{1,18})(?!\d)"),
+    "unalign": re.compile(r"\bunalign: (\d{1,18})(?!\d)"),
 }
 _JSON_PATH = re.compile(r"Writing JSON output to (\S+)")
 
@@ -100,7 +103,7 @@ class TextReader:
         if message[transport.TAIL :] in self.transport.known_tails:
             pass
         elif message[:8] == "Channel ":
-            self.transport.add_channel(before.rpartition("\n")[2], message)
+            self.transport.add_channel(before.rpartition("\n")[2][-_LONGEST:], message[:_LONGEST])
         elif message[:5] in INTERESTING:
             self._info(before.rpartition("\n")[2], message)
         if "\n" in rest:
@@ -128,10 +131,19 @@ class TextReader:
             sections[0].versions = first.versions | sections[0].versions
         return sections
 
+    def _begin_section(self) -> None:
+        """A new run begins. Of an endless repetition the last run is kept, and how many were not."""
+        if len(self.sections) < MAX_SECTIONS:
+            self.sections.append(Section())
+        else:
+            dropped = self.sections[-1].sections_dropped + 1
+            self.sections[-1] = Section()
+            self.sections[-1].sections_dropped = dropped
+
     # --- lines ---
 
     def _line(self, raw: str) -> None:
-        line = prefixes.clean(raw, srun_labels=self._srun_labels)
+        line = prefixes.clean(raw[:_LONGEST], srun_labels=self._srun_labels)
         if not self._srun_labels and raw[:1].isdigit() and prefixes.has_srun_label(raw):
             self._srun_labels = True
         self._text(line.text)
@@ -156,7 +168,7 @@ class TextReader:
     def _torn_line(self, raw: str) -> None:
         """The unfinished last line: its texts are read, numbers and paths in it are not trusted."""
         section = self.section
-        text = prefixes.clean_text(raw, srun_labels=self._srun_labels)
+        text = prefixes.clean_text(raw[:_LONGEST], srun_labels=self._srun_labels)
         body = text.strip().lstrip("# ")
         if section.table_seen and not section.footer_complete:
             section.partial_last_line = True
@@ -194,7 +206,7 @@ class TextReader:
         if not match:
             return
         if not self.section.untouched:
-            self.sections.append(Section())
+            self._begin_section()
         number, commit, headers, library = match.groups()
         versions = self.section.versions
         versions["nccl_tests"] = number
@@ -211,7 +223,7 @@ class TextReader:
             return
         if match.group(1) == "starting":
             if not self.section.untouched:
-                self.sections.append(Section())
+                self._begin_section()
             self.section.started = True
         else:
             self.section.concluded = True
@@ -221,7 +233,7 @@ class TextReader:
         if "minBytes" not in body:
             return
         if self.section.config or self.section.table_seen or self.section.rows:
-            self.sections.append(Section())
+            self._begin_section()
         for key, pattern in _CONFIG.items():
             match = pattern.search(body)
             if match:
@@ -294,6 +306,7 @@ class TextReader:
     # --- debug lines and failures ---
 
     def _info(self, head: str, message: str) -> None:
+        head, message = head[-_LONGEST:], message[:_LONGEST]
         if message.startswith("NCCL version "):
             failures.read_library_version(self.section, message)
         self.transport.add(head, message)

@@ -19,18 +19,21 @@ OPS = frozenset(["sum", "prod", "min", "max", "avg", "mulsum", "none"])
 
 Cell: t.TypeAlias = float | None
 
-_NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|nan|inf)\Z")
+_NUMBER = re.compile(r"-?(?:\d{1,20}(?:\.\d{0,20})?(?:[eE][+-]?\d{1,3})?|nan|inf)\Z")
 _WORDS = "|".join(sorted(TYPES | OPS, key=len, reverse=True))
 # A cell or identity word with foreign text glued to its end.
-_GLUED = re.compile(rf"(-1|N/A|{_WORDS}|\d+(?:\.\d+)?(?:e[+-]\d+)?)(?=\D)")
+_GLUED = re.compile(rf"(-1|N/A|{_WORDS}|\d{1, 20}(?:\.\d{1, 20})?(?:e[+-]\d{1, 3})?)(?=\D)")
 # Where foreign text begins: a token that ends in host:pid:tid, or a message of the program itself.
-_FOREIGN = re.compile(r"\[\d{4}-\d\d-\d\d |\S+:(?:\d+:\d+ \[| Test )")
+_FOREIGN = re.compile(r"\[\d{4}-\d\d-\d\d |(?<!\S)\S+:(?:\d{1,10}:\d{1,10} \[| Test )")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d\Z")
 _TIME = re.compile(r"\d\d:\d\d:\d\d\Z")
 # Size and time were measured by different clocks in some builds: so much may be between them.
 _SLACK = 1.02
 # -K prints in-place only: the out-of-place group is blank.
-_BLANK_GROUP = re.compile(r"-?\d+ {32,}\S")
+_BLANK_GROUP = re.compile(r"(?<!\d)\d{1,9} {32,}\S")
+
+# No time in us and no bandwidth in GB/s is beyond this: 30 years, a thousand times what a memory moves.
+_MOST = 1e15
 
 
 class Titles(t.NamedTuple):
@@ -92,8 +95,10 @@ class Row(t.NamedTuple):
 
     @property
     def finite(self) -> bool:
-        """Whether every number of the row can be used."""
-        return all(cell is None or math.isfinite(cell) for group in self.groups for cell in group.printed)
+        """Whether every number of the row can be used: it is one, it is not negative, and some machine could have printed it."""
+        return all(
+            cell is None or 0 <= cell <= _MOST for group in self.groups for cell in group.printed if cell is not group.wrong
+        ) and all(group.wrong is None or math.isfinite(group.wrong) for group in self.groups)
 
 
 def read_titles(text: str) -> Titles:
@@ -130,7 +135,12 @@ def _belongs_to_row(token: str) -> bool:
 
 def starts_row(tokens: t.Sequence[str]) -> bool:
     """Whether the tokens begin like a row: two whole numbers and a type word, perhaps with text glued to it."""
-    return len(tokens) > 2 and tokens[0].isdecimal() and tokens[1].isdecimal() and (tokens[2] in TYPES or _glued_type(tokens[2]))
+    return len(tokens) > 2 and _is_whole(tokens[0]) and _is_whole(tokens[1]) and (tokens[2] in TYPES or _glued_type(tokens[2]))
+
+
+def _is_whole(token: str) -> bool:
+    """Whether a token is a size or a number of elements: no message has more than 2^63 bytes."""
+    return len(token) < 20 and token.isascii() and token.isdecimal()
 
 
 def _glued_type(token: str) -> bool:
@@ -141,7 +151,7 @@ def _glued_type(token: str) -> bool:
 def parse_row(text: str, titles: Titles | None = None) -> Row | None:
     """A whole row, or None. With titles the identity columns must be the announced ones."""
     tokens = text.split()
-    if not (len(tokens) > 8 and tokens[0].isdecimal() and tokens[1].isdecimal() and tokens[2] in TYPES):
+    if not (len(tokens) > 8 and _is_whole(tokens[0]) and _is_whole(tokens[1]) and tokens[2] in TYPES):
         return None
     return _assemble(tokens, titles, _BLANK_GROUP.search(text) is not None)
 
@@ -154,7 +164,7 @@ def _assemble(tokens: list[str], titles: Titles | None, blank_group: bool) -> Ro
     redop, rest = (tokens[3], tokens[4:]) if tokens[3] in OPS else (None, tokens[3:])
     root: int | None = None
     if len(rest) in (9, 17, 5):
-        if not re.fullmatch(r"-1|\d+", rest[0]):
+        if not re.fullmatch(r"-1|\d{1,9}", rest[0]):
             return None
         root, rest = int(rest[0]), rest[1:]
     if not all(map(is_cell, rest)) or not _fits(titles, redop, root, len(rest), blank_group):
@@ -187,9 +197,9 @@ def _agree(size: int, time: str, bandwidth: str) -> bool:
 
 def _bounds(cell: str) -> tuple[float, float]:
     """The values that a cell may stand for."""
-    mantissa, _e, exponent = cell.partition("e")
+    mantissa, _e, exponent = cell.lower().partition("e")
     value = float(cell)
-    half = 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])) if math.isfinite(value) else 0.0
+    half = 0.5 * 10.0 ** (min(int(exponent or 0), 300) - len(mantissa.partition(".")[2])) if math.isfinite(value) else 0.0
     return max(0.0, value - half), value + half
 
 

@@ -11,6 +11,9 @@ import typing as t
 from . import collectives
 from .rows import Row, RowReader
 
+# More ranks than any machine has: a list of devices must not fill the memory.
+_MAX_RANKS = 200_000
+
 
 class Section:
     """One run of one test program."""
@@ -28,6 +31,7 @@ class Section:
         self.reader = RowReader()
         self.rows: list[Row] = []
         self.rows_dropped = 0
+        self.sections_dropped = 0  # runs before this one that were not kept
         self.out_of_bounds: int | None = None
         self.out_of_bounds_word: str | None = None
         self.average_seen = False
@@ -64,7 +68,7 @@ class Section:
     def add_device(self, rank: int, group: int, host: str, pid: int, *, cut: bool = False) -> None:
         """One line of the device list; a line that was logged twice counts once. cut: the list ends here."""
         self._list_cut = self._list_cut or cut
-        if rank not in self._ranks:
+        if rank not in self._ranks and len(self._ranks) < _MAX_RANKS:
             self._ranks.add(rank)
             self.devices.append((rank, group, host, pid))
 

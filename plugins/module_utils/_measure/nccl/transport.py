@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import typing as t
 
-from .debug_lines import classify_message, family, ofi_class
+from .debug_lines import HEAD, classify_message, family, ofi_class
 
 # Worst last: the worst edge between hosts names the class of the run.
 _INTER_ORDER: tuple[str, ...] = ("mnnvl", "ib", "roce", "efa", "vendor", "ofi", "tcp")
@@ -37,8 +37,15 @@ _MAX_EDGES = 200_000
 # Where a Channel line goes on after the channel's number.
 TAIL = len("Channel 00")
 
-_HEAD = re.compile(r"([^\s:>\[\]]+):(\d+):(\d+) \[[^\]]*\]")
-_ADDRESS = re.compile(r"^(?:NET/IB|NET/Socket|Bootstrap) ?: Using .*?[^\s:\]]+:([0-9a-fA-F.:]+)<\d+>")
+_ADDRESS = re.compile(r"(?<![^\s:\]])[^\s:\]]{1,64}:([0-9a-fA-F.:]{2,45})<\d{1,5}>")
+_SAYS_ADDRESS = (
+    "NET/IB : Using ",
+    "NET/Socket : Using ",
+    "Bootstrap : Using ",
+    "NET/IB: Using ",
+    "NET/Socket: Using ",
+    "Bootstrap: Using ",
+)
 
 
 def _stays_inside(tail: str) -> bool:
@@ -109,7 +116,7 @@ class Collector:
         if message.startswith("Channel "):
             self.add_channel(head, message)
             return
-        address = _ADDRESS.match(message) if ": Using " in message[:21] else None
+        address = _ADDRESS.search(message) if message.startswith(_SAYS_ADDRESS) else None
         if address:
             self.addresses.setdefault(address.group(1), self._sender(head)[0])
         said = classify_message(message)
@@ -154,7 +161,7 @@ class Collector:
         """(host, what tells one rank from another) of a line; the host is "" when the head was cut off."""
         known = self._senders.get(head)
         if known is None:
-            match = _HEAD.search(head)
+            match = HEAD.search(head)
             known = (match.group(1), match.group()) if match else ("", head)
             if len(self._senders) < _MAX_EDGES:
                 self._senders[head] = known
