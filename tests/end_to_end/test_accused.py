@@ -45,7 +45,7 @@ def test_a_monitor_that_falls_silent_during_a_test_fails_no_node(start_cluster):
 @pytest.mark.parametrize(
     ("kind", "status", "reason", "message"),
     [
-        ("GpuNvlinkWatch", "True", "GpuNvlinkWatchIsNotHealthy", "ErrorCode:DCGM_FR_IMEX_UNHEALTHY GPU:0 IMEX daemon status is -3 (not READY)"),
+        ("GpuNvlinkWatch", "True", "GpuNvlinkWatchIsNotHealthy", "ErrorCode:DCGM_FR_IMEX_UNHEALTHY GPU:0 IMEX daemon status is -3"),
         ("AcceleratedHardwareReady", "False", "DCGMError", "failed to initialize DCGM: Host engine connection invalid/disconnected"),
     ],
     ids=["imex", "agent"],

@@ -23,7 +23,7 @@ def rows(*names: str, clique: str | None = None) -> list[t.Any]:
     return [{"name": name, "domains": {"clique": clique}} for name in names]
 
 
-def category(*groups: list[str], scale: str = "intra-rack", wanted: str | None = None, floors: t.Any = None, mnnvl: bool = False, **more: t.Any) -> t.Any:
+def category(*groups: list[str], scale: str = "intra-rack", wanted: str | None = None, floors: t.Any = None, mnnvl: bool = False) -> t.Any:
     return {
         "id": "c02",
         "test_scale": scale,
@@ -36,7 +36,6 @@ def category(*groups: list[str], scale: str = "intra-rack", wanted: str | None =
             {"name": f"g{index:03d}", "nodes": nodes, "domain": None, "expected_transport": None} for index, nodes in enumerate(groups, 1)
         ],
         "untested": [],
-        **more,
     }
 
 
