@@ -77,15 +77,14 @@ def load_floors(directories: t.Sequence[str]) -> list[dict[str, t.Any]]:
     return rows
 
 
-def find_floor(
-    floors: t.Sequence[t.Mapping[str, t.Any]], *, test: str, gpu: str | None, gpus_per_node: int, path: str | None, nodes: int
-) -> t.Mapping[str, t.Any] | None:
-    """The first row that holds for these groups, or None: then there is no calibrated floor."""
-    for row in floors:
-        fits = row["test"] == test and gpu in row["gpus"] and row["gpus_per_node"] == gpus_per_node and row["path"] == path
-        if fits and (row["nodes_max"] is None or nodes <= row["nodes_max"]):
-            return row
-    return None
+def floors_for(floors: t.Sequence[t.Mapping[str, t.Any]], *, test: str, gpu: str | None, gpus_per_node: int) -> list[dict[str, t.Any]]:
+    """The rows for a test on one GPU; which of them holds depends on the group."""
+    return [dict(row) for row in floors if row["test"] == test and gpu in row["gpus"] and row["gpus_per_node"] == gpus_per_node]
+
+
+def floor_of_group(floors: t.Sequence[t.Mapping[str, t.Any]], path: str | None, nodes: int) -> t.Mapping[str, t.Any] | None:
+    """The first of these rows that holds for a group of this many nodes, or None: then there is no calibrated floor."""
+    return next((row for row in floors if row["path"] == path and (row["nodes_max"] is None or nodes <= row["nodes_max"])), None)
 
 
 def _read(path: str) -> t.Any:

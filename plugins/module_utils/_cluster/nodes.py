@@ -49,10 +49,11 @@ def looks_like_gpu(raw: Raw, evidence: Evidence | None = None) -> bool:
     return bool(counts) or bool((evidence or shipped()).marks(raw, "gpu", "shared", "mig"))
 
 
-def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[str] = ()) -> Row:
+def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[str] = (), mark: str = "") -> Row:
     """The row of a GPU-looking node; pool, platform, domains and verdicts are filled in by snapshot.py.
 
     keep_labels: keys or prefixes of labels to keep although they are dropped by default.
+    mark: what else says that the node should have GPUs, where nothing on the node itself does.
     """
     metadata, spec, status = raw.get("metadata", {}), raw.get("spec", {}), raw.get("status", {})
     labels = metadata.get("labels") or {}
@@ -85,7 +86,7 @@ def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[s
         ],
         "leaving": _leaving(raw, unhealthy, evidence),
         "starting": next((words for _kind, _row, words in evidence.marks(raw, "starting")), ""),
-        "gpu_mark": next((words for _kind, _row, words in evidence.marks(raw, "gpu")), ""),
+        "gpu_mark": next((words for _kind, _row, words in evidence.marks(raw, "gpu")), mark),
         "unhealthy": unhealthy,
         "labels": {key: value for key, value in labels.items() if not _DROPPED_LABELS.match(key) or _kept(key, keep_labels)},
         "versions": {

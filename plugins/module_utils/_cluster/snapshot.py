@@ -9,15 +9,15 @@ import typing as t
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from .._causes.evidence import Evidence
 from .._common.errors import ClusterError, unknown_value
 from . import capabilities as probing
 from . import slices
 from .client import Client
 from .kinds import NODE
-from .nodes import looks_like_gpu, project
+from .nodes import project
 from .platforms import detect_platform, summarize
 from .pools import pool_rows, set_expectations, set_findings
+from .siblings import gpu_nodes
 from .topology import set_domains
 
 SCHEMA_VERSION = 1
@@ -48,8 +48,8 @@ def take_snapshot(
     version = client.version()
     apis = probing.read_apis(client, notes)
     # Projected page by page: the raw list of 1000 nodes is 20 MB.
-    found = _gpu_nodes(client, apis, notes, catalog["evidence"])
-    seen = [(project(raw, catalog, keep_labels=keep_labels), detect_platform(raw, catalog)) for raw in found]
+    found = gpu_nodes(_nodes(client, apis, notes), catalog["evidence"])
+    seen = [(project(raw, catalog, keep_labels=keep_labels, mark=mark), detect_platform(raw, catalog)) for raw, mark in found]
     capabilities = probing.probe(client, apis, version, notes)
     made = build_snapshot(seen, catalog, platform=platform, rack_label=rack_label, expected_gpus=expected_gpus)
     moment = now or datetime.datetime.now(datetime.UTC)
@@ -154,8 +154,8 @@ def _said_aloud(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _gpu_nodes(client: Client, apis: Mapping[str, t.Any], notes: list[str], evidence: Evidence) -> Iterable[Mapping[str, t.Any]]:
-    """Raw GPU-looking nodes; where GPUs are only published as ResourceSlices, those are read into the node first."""
+def _nodes(client: Client, apis: Mapping[str, t.Any], notes: list[str]) -> Iterable[Mapping[str, t.Any]]:
+    """Raw nodes; where GPUs are only published as ResourceSlices, those are read into the node first."""
     devices: dict[str, list[dict[str, t.Any]]] | None = None
     try:
         raw: Mapping[str, t.Any]
@@ -164,8 +164,7 @@ def _gpu_nodes(client: Client, apis: Mapping[str, t.Any], notes: list[str], evid
                 if devices is None:
                     devices = slices.read_devices(client, apis, notes)
                 raw = slices.add_devices(raw, devices)
-            if looks_like_gpu(raw, evidence):
-                yield raw
+            yield raw
     except ClusterError as error:
         if error.status in (401, 403) and not error.hint:
             error.hint = "Allow our user to list nodes cluster-wide."

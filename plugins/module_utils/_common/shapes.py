@@ -269,7 +269,9 @@ class Category(t.TypedDict):
     options: dict[str, t.Any]
     measure: Measure
     template: Template
+    expect_transport: t.NotRequired[str | None]  # the user's own word for it
     net_transport: str | None  # what traffic between NVLink domains must use
+    floors: t.NotRequired[list[dict[str, t.Any]] | None]  # rows that judge its groups by their size; None: the criteria are the user's
     explain: list[Explained]
     groups: list[Group]
     untested: list[Untested]

@@ -10,13 +10,14 @@ import typing as t
 from .._archive.run_directory import RunDirectory
 from .._causes.classify import Said
 from .._causes.record import attempt_record
-from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation, Untested
+from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation
 from .._criteria.category import criteria_of
 from .._judge.categories import apply_isolation, judge_category
 from .._judge.isolation import conclude_diagnose, conclusions
 from .._measure.measurement import measure
 from .._measure.profiles import files as profile_files
 from .._measure.profiles.results import select_logs
+from .._plan.settling import without
 
 NOTHING: Observation = {"groups": [], "cleanup": None, "cancelled": ""}
 
@@ -24,24 +25,15 @@ NOTHING: Observation = {"groups": [], "cleanup": None, "cancelled": ""}
 def effective_category(run: RunDirectory, category_id: str) -> Category:
     """The planned category without the nodes that earlier categories of the run have convicted.
 
-    A node that is known to be broken would only spoil the groups it is in: the others could not be proven.
+    A node that is known to be broken would only spoil the groups it is in: the others could not be proven. What remains of its
+    group is judged by the plan of what it is.
     """
     category = run.read_category(category_id)
     convicted = _convicted_before(run, category_id)
-    groups: list[Group] = []
-    left_out: list[str] = []
-    for group in category["groups"]:
-        left_out += [name for name in group["nodes"] if name in convicted]
-        nodes = [name for name in group["nodes"] if name not in convicted]
-        if nodes:
-            groups.append({**group, "nodes": nodes})
-    known = {item["node"] for item in category["untested"]}
-    untested: list[Untested] = [
-        {"node": name, "reason": "Untested", "message": f"left out, since {convicted[name]} has already found it at fault"}
-        for name in left_out
-        if name not in known
-    ]
-    return {**category, "groups": groups, "untested": [*category["untested"], *untested]}
+    if not convicted:
+        return category
+    why = {name: f"left out, since {earlier} has already found it at fault" for name, earlier in convicted.items()}
+    return without(category, why, run.read_snapshot()["nodes"])
 
 
 def _convicted_before(run: RunDirectory, category_id: str) -> dict[str, str]:

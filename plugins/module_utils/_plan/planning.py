@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._catalog.entries import Entry, expected_sizes, find_floor, load_entry, render, resolve_options
+from .._catalog.entries import Entry, expected_sizes, floors_for, load_entry, render, resolve_options
 from .._catalog.resolve import resolve_network
 from .._causes.evidence import shipped
 from .._common.checks import one_of
@@ -19,7 +19,6 @@ from .._common.shapes import (
     CategoryRequest,
     Cost,
     Explained,
-    Group,
     Measure,
     Plan,
     Request,
@@ -30,6 +29,7 @@ from .._common.shapes import (
 )
 from .._criteria.category import criteria_of
 from .grouping import group_nodes
+from .settling import TRANSPORTS, net_transport, settle
 from .spec import NETWORK_KEYS
 
 DEFAULT_NAMESPACE = "default"
@@ -39,7 +39,6 @@ GPU_RESOURCE = "nvidia.com/gpu"
 DEADLINE_MARGIN_S = 300
 # Kubernetes sets these itself for the state of a node.
 _STATE_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-TRANSPORTS = ("ib", "roce", "rdma", "efa", "mnnvl", "nvlink", "tcpxo", "tcp", "any")
 
 # The checked catalog entry of each category of a request, in its order.
 Entries = list[Entry]
@@ -116,52 +115,30 @@ class _Planning:
         variant = entry["name"].rsplit("/", 1)[1]
         template, explain, options = self._template(wanted, entry, pool, place)
         groups, left = group_nodes(pool.nodes, wanted["test_scale"], self.request["topology_key"])
-        by_name = {node["name"]: node for node in pool.nodes}
-        for group in groups:
-            members = [by_name[name] for name in group["nodes"]]
-            group["expected_transport"] = wanted["expect_transport"] or _expected_transport(members, template)
-        criteria = list(wanted["criteria"])
+        floors = None
         if wanted["floors"]:
-            floor = self._floor(entry, pool, groups, template)
-            criteria = list(floor["criteria"]) if floor else []
-            rule = f"catalog floor: {floor['source']}" if floor else "no calibrated floor for this GPU, group size and network"
-            explain.append({"path": "criteria", "value": criteria, "rule": rule, "overridden": []})
-        return {
+            floors = floors_for(self.catalog["floors"], test=entry["name"], gpu=pool.model, gpus_per_node=template["gpus_per_node"])
+        category: Category = {
             "id": f"c{number:02d}-{variant}-{wanted['test_scale']}{suffix}",
             "short_id": f"c{number:02d}",
             "title": f"c{number:02d} {variant} {wanted['test_scale']}{suffix}",
             "test": entry["name"],
             "test_scale": wanted["test_scale"],
             "gpu": pool.product or None,
-            "criteria": criteria,
+            "criteria": list(wanted["criteria"]),
             "thresholds": dict(wanted["thresholds"]),
             "isolate": wanted["isolate"],
             "options": options,
             "measure": _measure(entry, options),
             "template": template,
-            "net_transport": wanted["expect_transport"] or _net_transport(template),
+            "expect_transport": wanted["expect_transport"],
+            "net_transport": wanted["expect_transport"] or net_transport(template),
+            "floors": floors,
             "explain": explain,
             "groups": groups,
             "untested": left,
         }
-
-    def _floor(self, entry: Entry, pool: Pool, groups: t.Sequence[Group], template: Template) -> t.Mapping[str, t.Any] | None:
-        """The catalog's floor for all groups of a category; None when one of them has none of its own or they need different ones."""
-        found = []
-        for group in groups:
-            row = find_floor(
-                self.catalog["floors"],
-                test=entry["name"],
-                gpu=pool.model,
-                gpus_per_node=template["gpus_per_node"],
-                path=_floor_path(group),
-                nodes=len(group["nodes"]),
-            )
-            if row is None:
-                return None
-            found.append(row)
-        # Racks of different size may need different floors; the lowest holds for all of them.
-        return min(found, key=lambda row: _limit(row["criteria"])) if found else None
+        return settle(category, pool.nodes)
 
     def _template(
         self, wanted: CategoryRequest, entry: Entry, pool: Pool, place: str
@@ -280,23 +257,6 @@ def _pools(nodes: t.Sequence[SnapshotNode]) -> list[Pool]:
     return [pools[name] for name in sorted(pools)]
 
 
-def _floor_path(group: Group) -> str | None:
-    """Which way a group's traffic goes, as floors name it; None where nothing says so."""
-    if len(group["nodes"]) == 1:
-        return "local"
-    transport = group["expected_transport"]
-    if transport == "mnnvl":
-        return "mnnvl"
-    return None if transport in (None, "tcp", "any") else "rdma"
-
-
-def _limit(criteria: t.Sequence[str]) -> float:
-    numbers = [
-        float(word) for expression in criteria for word in expression.replace(">=", " ").split() if word.replace(".", "", 1).isdigit()
-    ]
-    return min(numbers, default=0.0)
-
-
 def _measure(entry: Entry, options: t.Mapping[str, t.Any]) -> Measure:
     """How the log of this category is read: kind and what is expected in it."""
     measure: t.Any = dict(entry["measure"])
@@ -325,24 +285,6 @@ def _gpus_per_node(nodes: t.Sequence[SnapshotNode], workload: t.Mapping[str, t.A
 def _has_cliques(nodes: t.Sequence[SnapshotNode]) -> bool:
     cliques = [node["domains"].get("clique") for node in nodes]
     return all(cliques) and len(set(cliques)) < len(cliques)
-
-
-def _expected_transport(members: t.Sequence[SnapshotNode], template: Template) -> str | None:
-    """What the group's traffic must use, where platform and nodes say so; None when nothing does."""
-    if len(members) == 1:
-        return None
-    cliques = {node["domains"].get("clique") for node in members}
-    mnnvl = any(item["name"] == "NCCL_MNNVL_ENABLE" and item["value"] == "1" for item in template["env"])
-    return "mnnvl" if mnnvl and len(cliques) == 1 and None not in cliques else _net_transport(template)
-
-
-def _net_transport(template: Template) -> str | None:
-    """The same for traffic between NVLink domains."""
-    if template["transport"] in TRANSPORTS and template["transport"] != "mnnvl":
-        return template["transport"]
-    if template["nic_resource"] is None:
-        return None
-    return "efa" if template["nic_resource"].endswith("/efa") else "rdma"
 
 
 def _cost(categories: t.Sequence[Category], nodes: t.Sequence[SnapshotNode]) -> Cost:

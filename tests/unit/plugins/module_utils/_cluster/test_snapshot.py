@@ -69,6 +69,20 @@ def test_group_left_over_without_its_resource_is_no_trainer(api: Api) -> None:
     assert take(api)["capabilities"]["trainer"] is None
 
 
+POOL = {"eks.amazonaws.com/nodegroup": "gpus", "node.kubernetes.io/instance-type": "x9.metal"}
+
+
+def test_a_node_whose_likes_have_gpus_is_named_although_it_says_nothing_of_any(api: Api) -> None:
+    silent = node("silent", gpus=None, product=None, labels=POOL)
+    cpu = node("cpu", gpus=None, product=None, labels={**POOL, "eks.amazonaws.com/nodegroup": "services"})
+    denied = node("denied", gpus=None, product=None, labels={**POOL, "nvidia.com/gpu.present": "false"})
+    k3s = [node(f"k{number}", gpus=number or None, product=None, labels={"node.kubernetes.io/instance-type": "k3s"}) for number in (0, 8)]
+    cluster(api, [silent, cpu, denied, node("a", labels=POOL), *k3s], {})
+    found = {row["name"]: row for row in take(api)["nodes"]}
+    assert sorted(found) == ["a", "k8", "silent"]
+    assert found["silent"]["exclusion"]["reason"] == "LabelWithoutResource" and "pool gpus" in found["silent"]["exclusion"]["message"]
+
+
 def test_refused_optional_reads_are_notes(api: Api) -> None:
     cluster(api, [node(product=None)], {"resource.k8s.io": "v1"}, FORBIDDEN)
     api.by_path["/apis/resource.k8s.io/v1/resourceslices"] = FORBIDDEN
