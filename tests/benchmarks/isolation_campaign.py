@@ -375,8 +375,10 @@ def main(arguments: list[str] | None = None) -> int:
         print("(one world in five has NVLink domains)")
         print_totals(data)
     if "wild" in data:
-        print("\nwild worlds: unequal racks, missing labels, NVLink domains, min_group_size, max_concurrent, unmeasured, lost and stuck")
-        print("nodes, ways between two racks, faults down to just below the limit, and five ways of being told")
+        print(
+            "\nwild worlds: unequal racks, missing labels, NVLink domains, min_group_size, max_concurrent, unmeasured, lost and stuck nodes,"
+        )
+        print("ways between two racks, faults down to just below the limit, and five ways of being told")
         print_totals(data["wild"])
     if data["calibration"]:
         print(f"\n{'how sure':18} {'noise':>12} {'stated':>7} {'true':>7} {'suspects':>9}")
