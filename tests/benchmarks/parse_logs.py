@@ -1,16 +1,18 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long it takes to read big launcher logs, against plain iteration over their lines, and the memory it needs.
+"""How long it takes to read big launcher and training logs, against plain iteration over their lines, and the memory it needs.
 
     python tests/benchmarks/parse_logs.py [--copies 64]
 
 Prints one line for one log of 8 MB full of NCCL debug output and one for `--copies` of them. Goal: at most four
-times the plain iteration, and memory that does not grow with the log.
+times the plain iteration, and memory that does not grow with the log. Then the same for Megatron logs, of steps alone and with
+timers and other output around them; every step line is taken apart, so the goal is only 15 MB/s.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import tempfile
 import time
 import tracemalloc
@@ -108,6 +110,35 @@ def parse(paths: list[str]) -> None:
             raise SystemExit(f"{path}: {said['verdict']}: {said['reason']}")
 
 
+def write_training_log(path: Path, noise: int) -> None:
+    """A Megatron log of about 8 MB with so many other lines behind every step line."""
+    begun = datetime.datetime(2026, 3, 2)
+    with path.open("w", encoding="utf-8") as out:
+        written, number = 0, 0
+        while written < LOG_BYTES:
+            number += 1
+            clock = begun + datetime.timedelta(seconds=0.4 * number)
+            written += out.write(
+                f" [{clock:%Y-%m-%d %H:%M:%S.%f}] iteration {5 * number:8d}/99999999 | consumed samples: {160 * number:12d} | elapsed time "
+                f"per iteration (ms): {80 + number % 7:.1f} | throughput per GPU (TFLOP/s/GPU): {103.8 - number % 5:.1f} | learning rate: "
+                f"1.000000E-05 | global batch size:    32 | lm loss: {1.5 + number % 3:.6E} | loss scale: 1.0 | grad norm: 0.412 | "
+                "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+            )
+            for rank in range(noise):
+                written += out.write("INFO:megatron.core.timers:(min, max) time across ranks (ms):\n")
+                written += out.write(f"    forward-backward ...............................: ({70 + rank}.12, {71 + rank}.30)\n")
+                written += out.write(f"[rank{rank}]: UserWarning: barrier(): using the device under current context {rank}\n")
+
+
+def report_training(name: str, path: Path, repeats: int) -> None:
+    parsed = seconds(lambda: measurement.measure("training", [str(path)], {"exit_code": 0}), repeats)
+    tracemalloc.start()
+    measurement.measure("training", [str(path)], {"exit_code": 0})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    print(f"{name}: {path.stat().st_size / 1e6 / parsed:.1f} MB/s, peak memory {peak / 1e6:.1f} MB")
+
+
 def report(name: str, paths: list[str], repeats: int) -> None:
     plain, parsed = seconds(lambda: iterate(paths), repeats), seconds(lambda: parse(paths), repeats)
     tracemalloc.start()
@@ -128,6 +159,9 @@ def main() -> None:
         print(f"one log: {path.stat().st_size / 1e6:.1f} MB, {lines} lines of debug output")
         report("1 log", [str(path)], given.repeats)
         report(f"{given.copies} logs", [str(path)] * given.copies, 1)
+        for name, noise in (("training, steps alone", 0), ("training, mostly other output", 20)):
+            write_training_log(path, noise)
+            report_training(name, path, given.repeats)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,6 @@ BOUNDS: dict[str, tuple[int | None, int]] = {
     "queue_timeout_s": (900, 1),
     "start_grace_s": (30, 0),  # how long an image pull or a device refusal may last before it is the reason
     "retries": (1, 0),
-    "api_outage_s": (300, 0),  # an API server that is away for longer ends the batch
 }
 
 

@@ -83,7 +83,6 @@ def clean(
     hurried = client.hurried()
     deadline = clock() + timeout_s
     forced: set[str] = set()
-    refused: list[str] = []
     while True:
         found = remaining(hurried, namespace, label_selector)
         if not found.items and not found.problems:
@@ -97,14 +96,14 @@ def clean(
                 forced.add(item["name"])
             if by_force or not item["deleting"]:
                 due.append((item, by_force))
-        refused = _delete(hurried, due, deadline - clock())
+        found.problems += _delete(hurried, due, deadline - clock())
         sleep(POLL_S)
     names = [f"{item['kind']}/{item['name']}" for item in found.items]
     still = f"{len(names)} objects were still there after {timeout_s:.0f} s" if names else ""
     return {
         "proven": False,
         "left": names,
-        "message": "; ".join(filter(None, [*dict.fromkeys([*found.problems, *refused]), still, _forced_note(forced)])),
+        "message": "; ".join(filter(None, [*dict.fromkeys(found.problems), still, _forced_note(forced)])),
     }
 
 

@@ -45,8 +45,6 @@ FEW_NODES = 3
 EXPIRY_MARGIN_S = 3600.0
 # How long a batch that is to end waits for steps that hang.
 HURRY_S = 45.0
-# And how long its cleanup may take: whoever ended it waits for its end.
-ENDING_TIMEOUT_S = 60.0
 
 Health: t.TypeAlias = t.Callable[[Facts], dict[str, t.Any] | None]
 
@@ -447,11 +445,10 @@ class Engine:
             self._queue.put(Seen(kind, event, facts))
 
         label = anchors.category_selector(self._batch.run_id, self._batch.category)
-        outage_s = self._batch.bounds["api_outage_s"]
         watchers = [
-            Watcher(self._client, NODE.name, NODE.path(), node_facts, deliver, outage_s=outage_s),
-            Watcher(self._client, POD.name, POD.path(self._namespace), pod_facts, deliver, label_selector=label, outage_s=outage_s),
-            Watcher(self._client, JOB.name, JOB.path(self._namespace), job_facts, deliver, label_selector=label, outage_s=outage_s),
+            Watcher(self._client, NODE.name, NODE.path(), node_facts, deliver),
+            Watcher(self._client, POD.name, POD.path(self._namespace), pod_facts, deliver, label_selector=label),
+            Watcher(self._client, JOB.name, JOB.path(self._namespace), job_facts, deliver, label_selector=label),
         ]
         for watcher in watchers:
             watcher.start()
@@ -460,8 +457,7 @@ class Engine:
     def _clean_up(self) -> CleanupProof:
         gone = {name for group in self._batch.groups for name in group["nodes"] if self._nodes and lost_reason(self._nodes.get(name))}
         selector = anchors.category_selector(self._batch.run_id, self._batch.category)
-        timeout_s = ENDING_TIMEOUT_S if self._cancelled else cleanup.TIMEOUT_S
-        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=gone, timeout_s=timeout_s)
+        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=gone)
 
     def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
         name = attempt.name

@@ -19,16 +19,15 @@ from ..measurement import measure, measurement
 from ..metrics import Metric
 from ..outcomes import number
 from ..training import results as training
-from ..training.events import Event, Step
+from ..training.events import MAX_SAVE_S, MAX_STEP_MS, MAX_TFLOPS, Event, Step, within
 from . import files as profile_files
-from .files import MetricRule, Pattern, Profile
+from .files import Pattern, Profile
 from .go_syntax import MAX_LINE
+from .samples import Matches
 from .unit_table import UNITS
 
-Sample = dict[str, t.Any]
-
-# Groups that carry the number of a step: for warm-up and interval.
-_STEP_GROUPS = ("step", "iteration", "global_step", "globalStep")
+# The lines of every pod, read anew at each call: a log is not kept in memory.
+Pods: t.TypeAlias = t.Callable[[], t.Iterable[t.Iterable[LogLine]]]
 
 
 def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
@@ -45,7 +44,7 @@ def apply(profile: Profile, paths: t.Sequence[str], context: t.Mapping[str, t.An
     """The measurement of files by a loaded profile. Never raises for what the files contain."""
     given = _with_defaults(profile, context)
     if profile.nvcre:
-        return _nvcre(profile, [list(log_lines(path)) for path in paths], given)
+        return _nvcre(profile, lambda: (log_lines(path) for path in paths), given)
     base = measure(profile.reader, paths, given) if profile.reader else None
     if not profile.metrics:
         return t.cast(Measurement, base)
@@ -57,7 +56,7 @@ def apply_text(profile: Profile, text: str, context: t.Mapping[str, t.Any] | Non
     """The same for one log in memory, for profiles with patterns of their own."""
     given = _with_defaults(profile, context or {})
     if profile.nvcre:
-        return _nvcre(profile, [list(lines_of(text))], given)
+        return _nvcre(profile, lambda: [lines_of(text)], given)
     return _own(profile, [lines_of(text)], given)
 
 
@@ -92,38 +91,38 @@ def _with_defaults(profile: Profile, context: t.Mapping[str, t.Any]) -> dict[str
 
 
 def _own(profile: Profile, sources: t.Iterable[t.Iterable[LogLine]], context: t.Mapping[str, t.Any]) -> Measurement:
-    samples: dict[str, list[Sample]] = {name: [] for name in (*profile.patterns, *profile.json_rules)}
+    rules: dict[str, profile_files.Pattern | profile_files.JsonRule] = {**profile.patterns, **profile.json_rules}
+    wanted = profile.metrics.values()
+    matches = {name: Matches([metric for metric in wanted if metric.source == name], rule.skip, context) for name, rule in rules.items()}
     open_end = False
     for source in sources:
         for line in source:
             open_end = line.torn
             if not line.torn and len(line.text) <= MAX_LINE:
-                _take(profile, line.text, samples)
-    rules: dict[str, profile_files.Pattern | profile_files.JsonRule] = {**profile.patterns, **profile.json_rules}
-    kept = {name: _after_warmup(rows, rules[name].skip, context) for name, rows in samples.items()}
-    values = {rule.name: _value(rule, kept[rule.source]) for rule in profile.metrics.values()}
-    verdict, reason = _verdict(profile, samples, values, open_end, context)
+                _take(profile, line.text, matches)
+    values = {metric.name: matches[metric.source].value(metric.name) for metric in wanted}
+    verdict, reason = _verdict(profile, matches, values, open_end, context)
     return measurement(
         "log_profile",
         verdict,
         reason,
         complete=verdict is None,
         values=values,
-        units={rule.name: rule.unit for rule in profile.metrics.values() if rule.unit},
+        units={metric.name: metric.unit for metric in wanted if metric.unit},
         parsed={
             "profile": profile.name,
-            "samples": {name: len(rows) for name, rows in samples.items()},
-            "samples_after_warmup": {name: len(rows) for name, rows in kept.items()},
-            "last": {name: rows[-1] for name, rows in samples.items() if rows},
+            "samples": {name: found.count for name, found in matches.items()},
+            "samples_after_warmup": {name: found.kept for name, found in matches.items()},
+            "last": {name: dict(found.last) for name, found in matches.items() if found.last is not None},
         },
     )
 
 
-def _take(profile: Profile, text: str, samples: dict[str, list[Sample]]) -> None:
+def _take(profile: Profile, text: str, matches: dict[str, Matches]) -> None:
     for name, pattern in profile.patterns.items():
         match = pattern.regex.search(text)
         if match is not None:
-            samples[name].append({key: value for key, value in match.groupdict().items() if value is not None})
+            matches[name].add({key: value for key, value in match.groupdict().items() if value is not None})
     if not profile.json_rules or not text.lstrip().startswith("{"):
         return
     try:
@@ -134,7 +133,7 @@ def _take(profile: Profile, text: str, samples: dict[str, list[Sample]]) -> None
         if rule.where is None or _search(rule.where, document):
             found = {field: _search(expression, document) for field, expression in rule.fields.items()}
             if any(value is not None for value in found.values()):
-                samples[name].append({field: value for field, value in found.items() if isinstance(value, (str, int, float, bool))})
+                matches[name].add({field: value for field, value in found.items() if isinstance(value, (str, int, float, bool))})
 
 
 def _search(expression: t.Any, document: t.Any) -> t.Any:
@@ -147,74 +146,23 @@ def _search(expression: t.Any, document: t.Any) -> t.Any:
         return None
 
 
-def _after_warmup(rows: list[Sample], skip: int, context: t.Mapping[str, t.Any]) -> list[Sample]:
-    """Samples that count. Warm-up and interval go by the number of the step, where a pattern captures one."""
-    rows = rows[skip:]
-    warmup, interval = context.get("warmup_steps") or 0, context.get("log_interval") or 1
-    group = next((name for name in _STEP_GROUPS if rows and name in rows[0]), None)
-    if group is None:
-        return rows
-    kept = []
-    for row in rows:
-        step = number(row.get(group))
-        if step is not None and step > warmup and (interval <= 1 or step % interval == 0):
-            kept.append(row)
-    return kept
-
-
-def _value(rule: MetricRule, rows: list[Sample]) -> int | float | str | bool | None:
-    if rule.statistic == "count":
-        return len(rows)
-    found = [row[rule.field] for row in rows if rule.field in row]
-    if rule.type == "string":
-        return None if not found else str(found[0] if rule.statistic == "first" else found[-1])
-    if rule.type == "bool":
-        return None if not found else _truth(found[0] if rule.statistic == "first" else found[-1])
-    numbers = [value * rule.factor for item in found if (value := number(item)) is not None]
-    if not numbers:
-        return None
-    value = _statistic(rule.statistic, numbers)
-    return round(value) if rule.type == "int" else round(value, 9)
-
-
-def _truth(value: t.Any) -> bool | None:
-    if isinstance(value, bool):
-        return value
-    word = str(value).strip().lower()
-    return True if word in ("true", "yes", "ok", "pass", "1") else False if word in ("false", "no", "fail", "failed", "0") else None
-
-
-def _statistic(name: str, numbers: list[float]) -> float:
-    if name == "mean":
-        return sum(numbers) / len(numbers)
-    if name == "sum":
-        return sum(numbers)
-    if name in ("min", "max"):
-        return min(numbers) if name == "min" else max(numbers)
-    if name in ("first", "last"):
-        return numbers[0 if name == "first" else -1]
-    # Nearest rank: a percentile is always a value that was printed.
-    ordered = sorted(numbers)
-    return ordered[max(0, math.ceil(int(name[1:]) / 100 * len(ordered)) - 1)]
-
-
 def _verdict(
-    profile: Profile, samples: dict[str, list[Sample]], values: dict[str, t.Any], open_end: bool, context: t.Mapping[str, t.Any]
+    profile: Profile, matches: dict[str, Matches], values: dict[str, t.Any], open_end: bool, context: t.Mapping[str, t.Any]
 ) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
     failed = log_reason_of(exit_code)
     if failed:
         return failed, f"exit {exit_code}"
-    if not any(samples.values()):
+    if not any(found.count for found in matches.values()):
         return "NoMeasurement", f"no line matches the profile {profile.name}"
     missing = [name for name, rule in profile.metrics.items() if values[name] is None and not rule.optional]
     if missing:
         return "LogIncomplete", f"no value for {', '.join(missing)}"
-    if profile.complete is not None and not samples[profile.complete]:
+    if profile.complete is not None and not matches[profile.complete].count:
         return "LogIncomplete", f"the log ends before its last line ({profile.complete})"
     if profile.complete is None and (exit_code is None or open_end):
         return "LogIncomplete", "the log may be cut: no exit status is known and the profile names no last line"
-    return None, f"{sum(map(len, samples.values()))} samples by the profile {profile.name}"
+    return None, f"{sum(found.count for found in matches.values())} samples by the profile {profile.name}"
 
 
 def _together(base: Measurement, own: Measurement) -> Measurement:
@@ -230,15 +178,15 @@ def _together(base: Measurement, own: Measurement) -> Measurement:
 # --- NVCRE profiles ----------------------------------------------------------------------------------------------
 
 
-def _nvcre(profile: Profile, pods: list[list[LogLine]], context: t.Mapping[str, t.Any]) -> Measurement:
+def _nvcre(profile: Profile, read_pods: Pods, context: t.Mapping[str, t.Any]) -> Measurement:
     if "trainingStep" in profile.nvcre:
-        said = training.parse(pods, context, read=_NvcreReader(profile).read)
+        said = training.parse(read_pods(), context, read=_NvcreReader(profile).read)
     else:
         said = measurement("log_profile", "NoMeasurement", "the profile reads no training steps", complete=False)
     said["kind"] = "log_profile"
     said["parsed"]["profile"] = profile.name
     if "bandwidthResult" in profile.nvcre:
-        _add_bandwidth(profile, pods, said, context)
+        _add_bandwidth(profile, read_pods, said, context)
     return said
 
 
@@ -274,10 +222,10 @@ class _NvcreReader:
         if count is None:
             return None
         step = Step(count, count, framework="profile", time=self._time(groups))
-        step.step_ms = _milliseconds(pattern, groups, "stepTiming")
-        if step.step_ms is None:
-            step.step_ms = _milliseconds(pattern, groups, "elapsedTime")
-        step.tflops = number(groups.get("tflops"))
+        timing = _milliseconds(pattern, groups, "stepTiming")
+        timing = _milliseconds(pattern, groups, "elapsedTime") if timing is None else timing
+        step.step_ms = timing if timing is not None and 0 < timing <= MAX_STEP_MS else None
+        step.tflops = within(groups.get("tflops", ""), MAX_TFLOPS)
         step.has_loss, step.loss = "loss" in groups, number(groups.get("loss"))
         if "warmupStep" in self._patterns and self._patterns["warmupStep"].regex.search(text):
             step.fields["warmup"] = True
@@ -290,7 +238,7 @@ class _NvcreReader:
         milliseconds = _milliseconds(pattern, groups, "saveDuration")
         event = self._event("save" if milliseconds is None else "blocked", groups)
         if event is not None and milliseconds is not None:
-            event.number = milliseconds / 1000.0
+            event.number = milliseconds / 1000.0 if 0 <= milliseconds <= MAX_SAVE_S * 1000.0 else None
         return event
 
     def _loaded(self, _pattern: Pattern, groups: dict[str, str], _text: str) -> Event | None:
@@ -309,7 +257,7 @@ class _NvcreReader:
 
 def _whole(text: str | None) -> int | None:
     value = number(text)
-    return None if value is None or value < 0 else int(value)
+    return None if value is None or not 0 <= value < 1e15 else int(value)
 
 
 def _milliseconds(pattern: Pattern, groups: dict[str, str], group: str) -> float | None:
@@ -317,15 +265,15 @@ def _milliseconds(pattern: Pattern, groups: dict[str, str], group: str) -> float
     return None if value is None else value * UNITS[pattern.units.get(group, "s")][1] * 1000.0
 
 
-def _add_bandwidth(profile: Profile, pods: list[list[LogLine]], said: Measurement, context: t.Mapping[str, t.Any]) -> None:
+def _add_bandwidth(profile: Profile, read_pods: Pods, said: Measurement, context: t.Mapping[str, t.Any]) -> None:
     """NVCRE's bandwidth: the mean per size, the highest of them is judged. Only rows that match are known, so it is
     only as good as the pattern: prefer the kind nccl."""
     regex = profile.nvcre["bandwidthResult"].regex
     sizes: dict[int, list[tuple[float, float]]] = {}
-    for line in (line for pod in pods for line in pod if not line.torn and len(line.text) <= MAX_LINE):
+    for line in (line for pod in read_pods() for line in pod if not line.torn and len(line.text) <= MAX_LINE):
         match = regex.search(line.text)
         row = None if match is None else [number(match.group(name)) for name in ("size", "algBW", "busBW")]
-        if row and row[0] is not None and row[1] is not None and row[2] is not None:
+        if row and row[0] is not None and row[1] is not None and row[2] is not None and row[0] > 0 and min(row[1], row[2]) >= 0:
             sizes.setdefault(int(row[0]), []).append((row[1], row[2]))
     results = [
         {

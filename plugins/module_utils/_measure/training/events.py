@@ -1,6 +1,9 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a line of a training log can say: a step or an event, and how numbers and times are read."""
+"""What a line of a training log can say: a step or an event, and how numbers and times are read.
+
+A number is taken only in the range that it can have: a time of a step below zero, or of twelve days, is no number.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +13,36 @@ import math
 import re
 import typing as t
 
-NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf|NAN|INF|NaN|Inf)"
 TIME = r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?"
+# More digits than this count nothing that exists; Python refuses to read thousands of them.
+COUNT = r"\d{1,15}"
+
+# The longest step, save and the fastest GPU that are believed.
+MAX_STEP_MS = 1e9
+MAX_SAVE_S = 1e6
+MAX_TFLOPS = 1e5
 
 # Fields that count.
-_INTEGERS = {
-    "consumed_samples",
-    "skipped_samples",
-    "global_batch_size",
-    "skipped_iterations",
-    "nan_iterations",
-    "num_zeros",
-    "global_step",
-}
+_INTEGERS = frozenset(
+    {
+        "consumed_samples",
+        "skipped_samples",
+        "global_batch_size",
+        "skipped_iterations",
+        "nan_iterations",
+        "num_zeros",
+        "global_step",
+    }
+)
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Step:
-    """One step line. iteration counts from 1; printed is what the line says (NeMo counts from 0)."""
+    """One step line, or several in a row that were folded into one.
+
+    iteration counts from 1; printed is what the line says (NeMo counts from 0). lines: how many step lines it stands
+    for; low_ms, high_ms: the shortest and longest time among them, when there are several.
+    """
 
     iteration: int
     printed: int
@@ -44,14 +59,17 @@ class Step:
     last_key: str = ""
     wrapped: str | None = None
     ends: str = ""  # the limit named by a "stopped" message glued to a bar
+    lines: int = 1
+    low_ms: float | None = None
+    high_ms: float | None = None
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class Event:
     """Something other than a step.
 
-    what: start, training, ended, save, scheduled, saved, finalized, blocked, load, loaded, scratch, deleted, tflops,
-    validation, timer, straggler, lost (a torn step line).
+    what: start, clock (a stamp of the start-up), training, ended, save, scheduled, saved, finalized, blocked, load, loaded,
+    scratch, deleted, tflops, validation, timer, straggler, ranks, sequence, batch, lost (a torn step line).
     """
 
     what: str
@@ -69,28 +87,46 @@ def number(text: str) -> float | None:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
+    return value if math.isfinite(value) and "_" not in text else None
+
+
+def within(text: str, limit: float) -> float | None:
+    """A number above zero and up to a limit, or None."""
+    value = number(text)
+    return value if value is not None and 0 < value <= limit else None
+
+
+def count(text: str | None) -> int | None:
+    """A whole number of at most 15 digits, or None."""
+    return int(text) if text and len(text) <= 15 and text.isascii() and text.isdigit() else None
+
+
+def field(name: str, value: str) -> int | float | None:
+    """The value of a field of a step line: whole where the field counts something."""
+    found = number(value)
+    return int(found) if found is not None and name in _INTEGERS else found
+
+
+_STAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)?")
 
 
 def parse_time(text: str | None) -> datetime.datetime | None:
     """A naive time as printed; an offset is applied, so that stamps of the transport are UTC."""
     if not text:
         return None
-    match = re.fullmatch(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?", text.strip())
-    if match is None:
+    text = text.strip()
+    if _STAMP.fullmatch(text) is None:
         return None
-    day, clock, fraction, offset = match.groups()
     try:
-        value = datetime.datetime.fromisoformat(f"{day}T{clock}")
-    except ValueError:
+        value = datetime.datetime.fromisoformat(text)
+        return value if value.tzinfo is None else value.astimezone(datetime.UTC).replace(tzinfo=None)
+    except (ValueError, OverflowError):
         return None
-    value += datetime.timedelta(microseconds=int((fraction or "0").ljust(6, "0")[:6]))
-    if offset and offset != "Z":
-        sign = -1 if offset[0] == "-" else 1
-        value -= sign * datetime.timedelta(hours=int(offset[1:3]), minutes=int(offset[4:6]))
-    return value
 
 
-def field(name: str, value: str) -> int | float | None:
-    found = number(value)
-    return int(found) if found is not None and name in _INTEGERS else found
+def earlier(time: datetime.datetime, seconds: float) -> datetime.datetime | None:
+    """So many seconds before a time; None when no calendar reaches there."""
+    try:
+        return time - datetime.timedelta(seconds=seconds)
+    except OverflowError:
+        return None

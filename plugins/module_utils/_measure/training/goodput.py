@@ -25,7 +25,7 @@ from ..._common.shapes import Measurement
 from ..lines import log_lines
 from ..measurement import measurement
 from ..metrics import units
-from .events import parse_time
+from .events import earlier, parse_time
 from .history import Log, Run, Time, base_iteration, blocking_seconds, kept_steps, restart_point, seconds_between
 from .lines import Wanted
 from .runs import read_runs
@@ -47,11 +47,11 @@ def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Mea
 def parse(log: Log, context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of kind goodput."""
     summary = summarize(log, context)
-    said = compute(log, context, summary["avg_step_s"])
+    said = compute(log, context, summary.step_s)
     measured = said["goodput"] is not None
     ended = has_ended(log)
     verdict = None if measured and ended else "LogIncomplete" if log.steps else "NoMeasurement"
-    reason = said["note"] or ("goodput from the terms" if measured else "goodput could not be measured")
+    reason = said["note"] or (f"goodput from {said['counted_from']} on" if measured else "goodput could not be measured")
     if measured and not ended:
         reason = "the log ends before the training: goodput is provisional"
     found = {**values(log, summary), **values_of(said)}
@@ -116,6 +116,8 @@ def compute(log: Log, context: t.Mapping[str, t.Any], step_s: float | None) -> d
     missing = _missing(log, anchor, start)
     if missing or anchor is None or start is None:
         return _unmeasured(missing)
+    if anchor <= start:
+        return _unmeasured("the times of the log run backwards: the job would end before it starts")
     breaks = _interruptions(log.runs, context)
     early = [time for time in (log.runs[0].first_time(), start) if time is not None]
     nvcre_ch = sum(_lost(log.runs, gap, literal=True) for gap in breaks)
@@ -138,6 +140,7 @@ def compute(log: Log, context: t.Mapping[str, t.Any], step_s: float | None) -> d
         corrections["t_w"] = _number(full_w)
     share = productive["ratio_over_t_w_minus_t_re"]
     gap = None if share is None or full is None else round(abs(full - share), 6)
+    note = "" if gap is None or gap <= TOLERANCE else f"the terms and the steps that were kept disagree by {gap:.2f}"
     return {
         "terms": {
             "t_w": _number(t_w),
@@ -156,7 +159,8 @@ def compute(log: Log, context: t.Mapping[str, t.Any], step_s: float | None) -> d
         "restart_point": restart_point(log.runs),
         "lost_steps": lost_steps,
         "anchor": anchor_source,
-        "note": "" if gap is None or gap <= TOLERANCE else f"the terms and the steps that were kept disagree by {gap:.2f}",
+        "counted_from": _counted_from(log.runs, context),
+        "note": note,
     }
 
 
@@ -185,8 +189,16 @@ def _unmeasured(note: str) -> dict[str, t.Any]:
         "restart_point": None,
         "lost_steps": None,
         "anchor": None,
+        "counted_from": None,
         "note": note,
     }
+
+
+def _counted_from(runs: t.Sequence[Run], context: t.Mapping[str, t.Any]) -> str:
+    """What the first second of the wall time is; later runs begin with their own."""
+    if parse_time(context.get("measurement_started_at")) is not None:
+        return "the start of the measurement"
+    return next(run.counted_from() for run in runs)
 
 
 def _missing(log: Log, anchor: Time, start: Time) -> str:
@@ -251,7 +263,7 @@ def _lost(runs: list[Run], gap: _Break, *, literal: bool, step_s: float | None =
 
 def _first_step_start(run: Run, step_s: float | None) -> datetime.datetime | None:
     time = run.times[0]
-    return None if time is None else time - datetime.timedelta(seconds=_first_interval(run, None, step_s))
+    return None if time is None else earlier(time, _first_interval(run, None, step_s))
 
 
 def _resume(run: Run) -> float:

@@ -1,34 +1,41 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""Training logs: step time, TFLOP/s, loss, checkpoints and goodput.
-
-Averages are weighted by the iterations a line covers and leave the warm-up out: a line is warm-up when it covers
-one of the first `warmup_steps` iterations of its run. The first line of a run with a log interval above 1 covers
-the start-up and never counts.
-"""
+"""Training logs: step time, TFLOP/s, loss, checkpoints and goodput, and why a training failed."""
 
 from __future__ import annotations
 
 import typing as t
 
 from ..._causes.exit_codes import log_reason_of
-from ..._common.shapes import Measurement
+from ..._common.shapes import Measurement, MeasurementFinding
 from ..lines import LogLine, lines_of, log_lines
 from ..measurement import finding, measurement
 from ..metrics import units
 from . import goodput
 from .events import Step
-from .history import Log, Run, Save, Time, blocking_seconds, kept_steps, restart_point
+from .failures import Failure, Kind, in_words, root_cause
+from .history import Log, Run, Save, Time, Timer, blocking_seconds, kept_steps, restart_point
 from .lines import Wanted, read_line
 from .runs import ReadLine, read_runs
-from .summary import diverged, framework, has_ended, interval_of, summarize, total, total_iterations, values
+from .summary import (
+    Summary,
+    diverged,
+    framework,
+    has_ended,
+    interval_of,
+    no_progress,
+    summarize,
+    total,
+    total_iterations,
+    values,
+)
 
 
 def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
     """The measurement of one training job.
 
     paths:   logs of its pods, first pod first; logs of several attempts in order of time.
-    context: exit_code, log_interval, warmup_steps, gpus, and the times goodput needs (see goodput.py).
+    context: exit_code, log_interval, warmup_steps, gpus (that were to take part), and the times goodput needs (see goodput.py).
     """
     return parse((log_lines(path, Wanted()) for path in paths), context)
 
@@ -42,50 +49,88 @@ def parse(sources: t.Iterable[t.Iterable[LogLine]], context: t.Mapping[str, t.An
     """Read and judge. Never raises for what a log contains. read: what a line says (a log profile brings its own)."""
     log = read_runs(sources, read)
     summary = summarize(log, context)
-    said = goodput.compute(log, context, summary["avg_step_s"])
-    verdict, reason = _verdict(log, context, summary)
-    gone = diverged(log)
-    findings = [finding("DataCorruption", gone)] if gone and verdict in (None, "LogIncomplete") else []
-    if findings and verdict is None:
-        verdict, reason = "DataCorruption", gone
+    said = goodput.compute(log, context, summary.step_s)
+    failure = root_cause(log.runs[-1].failures) if log.runs else None
+    verdict, reason = _verdict(log, context, summary, failure)
+    findings = _findings(log, verdict, failure)
+    if verdict is None and findings:
+        verdict, reason = findings[0]["reason"], findings[0]["message"]
     found = {**values(log, summary), **goodput.values_of(said)}
     return measurement(
         "training",
         verdict,
         reason,
-        complete=verdict in (None, "DataCorruption"),
+        complete=verdict is None or (verdict == "DataCorruption" and has_ended(log)),
         values=found,
         units=units("training", found),
         parsed=_parsed(log),
         findings=findings,
         computed=_computed(log, summary),
-        notes=_notes(log, said),
+        notes=_notes(log, summary, said, failure if verdict is None else None),
         profile=_profile(log, context),
         goodput={key: value for key, value in said.items() if key != "note"},
     )
 
 
-def _computed(log: Log, summary: dict[str, t.Any]) -> dict[str, t.Any]:
+def _computed(log: Log, summary: Summary) -> dict[str, t.Any]:
     """The averages, None where the log does not tell, and what restarts cost in steps."""
     kept, lost = kept_steps(log.runs)
-    return {**summary, "kept_steps": kept, "lost_steps": lost, "restart_point": restart_point(log.runs)}
+    return {**summary.computed(), "kept_steps": kept, "lost_steps": lost, "restart_point": restart_point(log.runs)}
 
 
 # --- verdict -----------------------------------------------------------------------------------------------------
 
 
-def _verdict(log: Log, context: t.Mapping[str, t.Any], summary: dict[str, t.Any]) -> tuple[str | None, str]:
+def _verdict(log: Log, context: t.Mapping[str, t.Any], summary: Summary, failure: Failure | None) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
+    ended = has_ended(log)
+    # The patterns of a profile know no last line: there the exit status must do.
+    trusted = exit_code == 0 and bool(log.steps) and log.steps[-1].framework == "profile"
     if exit_code:
-        return log_reason_of(exit_code), f"exit {exit_code} after {_progress(log)}"
+        reason = _reason_of(exit_code, failure)
+        return reason, f"exit {exit_code} after {_progress(log)}" + (
+            f": {in_words(failure)}" if failure and failure.reason == reason else ""
+        )
+    # A pipe behind the program hides how it ended: then its last words must do.
+    if failure is not None and failure.kind is not Kind.CONSEQUENCE and not ended and not trusted:
+        return failure.reason, f"failed after {_progress(log)}: {in_words(failure)}"
     if not log.steps:
         return "NoMeasurement", "no step line in the log"
-    # The patterns of a profile know no last line: there the exit status must do.
-    if not has_ended(log) and not (exit_code == 0 and log.steps[-1].framework == "profile"):
+    if not ended and not trusted:
         return "LogIncomplete", f"the log ends after {_progress(log)}"
-    if summary["avg_step_s"] is None:
+    if summary.step_s is None:
         return "NoMeasurement", "no step line after the warm-up carries a time"
-    return None, _progress(log)
+    return _unproven(log, context) or (None, _progress(log))
+
+
+def _reason_of(exit_code: int, failure: Failure | None) -> str:
+    """What an exit code says, unless the log says more: 1 is any failure, 134 a crash or a hang, 137 and 143 whatever killed it."""
+    reason = log_reason_of(exit_code) or "WorkloadFailed"
+    if failure is None or failure.kind is Kind.CONSEQUENCE:
+        return reason
+    if failure.kind is Kind.CAUSE or failure.reason == "TimedOut":
+        return failure.reason
+    return failure.reason if reason in ("WorkloadFailed", "LogIncomplete") else reason
+
+
+def _unproven(log: Log, context: t.Mapping[str, t.Any]) -> tuple[str, str] | None:
+    """Why a training that came to its end proves less than it should."""
+    stuck = no_progress(log)
+    if stuck:
+        return "NoMeasurement", stuck
+    expected = context.get("gpus")
+    if isinstance(expected, int) and log.ranks is not None and log.ranks < expected:
+        return "LogIncomplete", f"{log.ranks} of {expected} GPUs took part in the training"
+    return None
+
+
+def _findings(log: Log, verdict: str | None, failure: Failure | None) -> list[MeasurementFinding]:
+    """The failure that decided, with the rank and the host it is about; else whether the training diverged."""
+    if failure is not None and verdict == failure.reason:
+        entity = None if failure.rank is None else f"rank {failure.rank}"
+        return [finding(failure.reason, in_words(failure), host=failure.host, entity=entity, evidence=failure.evidence)]
+    gone = diverged(log)
+    return [finding("DataCorruption", gone)] if gone and verdict in (None, "LogIncomplete") else []
 
 
 def _progress(log: Log) -> str:
@@ -96,14 +141,23 @@ def _progress(log: Log) -> str:
     return f"iteration {steps[-1].iteration}" + (f" of {total}" if total and total >= steps[-1].iteration else "")
 
 
-def _notes(log: Log, said: dict[str, t.Any]) -> list[str]:
+def _notes(log: Log, summary: Summary, said: dict[str, t.Any], survived: Failure | None) -> list[str]:
     notes = [said["note"]] if said["note"] else []
+    if said["goodput"] is not None and "not seen" in said["counted_from"]:
+        notes.append(f"goodput is counted from {said['counted_from']}")
+    if survived is not None:
+        notes.append(f"the training went on after: {in_words(survived)}")
+    if summary.doubted:
+        notes.append(f"step lines with a number that their neighbours contradict, not counted: {', '.join(map(str, summary.doubted[:10]))}")
+    folded = sum(step.lines for step in log.steps) - len(log.steps)
+    if folded:
+        notes.append(f"{folded} step lines are shown together with the next one")
     lost = [iteration for run in log.runs for iteration in run.lost]
     if lost:
         notes.append(f"step lines torn by other output, not counted: {', '.join(map(str, lost[:10]))}")
-    bad = [step for step in log.steps if step.has_loss and step.loss is None and not step.framework.startswith("lightning")]
-    if bad:
-        notes.append(f"{len(bad)} step lines with a loss that is not a number, the first at iteration {bad[0].iteration}")
+    bad = [iteration for run in log.runs for iteration in run.bad_losses]
+    if bad and framework(log) != "lightning":
+        notes.append(f"{len(bad)} step lines with a loss that is not a number, the first at iteration {bad[0]}")
     nan = total(log, "nan_iterations")
     if nan:
         notes.append(f"{nan} iterations with a loss that is not a number")
@@ -134,7 +188,7 @@ def _parsed(log: Log) -> dict[str, t.Any]:
         "restored_from": next((run.restored_from for run in reversed(log.runs) if run.restored_from is not None), None),
         "restart_point": restart_point(log.runs),
         "stragglers": log.stragglers,
-        "timers": {name: _timer_row(pairs) for name, pairs in log.timers.items()},
+        "timers": {name: _timer_row(timer) for name, timer in log.timers.items()},
     }
     if log.separate_tflops:
         parsed["tflops_from"] = 'separate "Step Time" line printed by rank 0 before the step line'
@@ -178,6 +232,8 @@ def _step_row(log: Log, step: Step, when: Time, run: int | None) -> dict[str, t.
         if step.framework == "nemo":
             row["step_s"] = None if step.step_ms is None else round(step.step_ms / 1000.0, 9)
         row.update(step.fields)
+    if step.lines > 1:
+        row["lines"] = step.lines
     if step.torn:
         row["torn"] = True
     if run is not None:
@@ -202,9 +258,8 @@ def _checkpoint_row(log: Log, run: Run, save: Save) -> dict[str, t.Any]:
     return row
 
 
-def _timer_row(pairs: list[tuple[float, float]]) -> dict[str, t.Any]:
-    last = pairs[-1]
-    return {"min_ms": last[0], "max_ms": last[1], "samples": len(pairs)}
+def _timer_row(timer: Timer) -> dict[str, t.Any]:
+    return {"min_ms": timer.last[0], "max_ms": timer.last[1], "samples": timer.reports}
 
 
 def _time(log: Log, time: Time) -> str | None:

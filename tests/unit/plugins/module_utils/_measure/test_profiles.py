@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import datetime
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -156,10 +157,41 @@ def test_nvcre_profile_reads_steps_checkpoints_and_goodput(tmp_path: Path) -> No
     rows += ["[2026-03-02 10:00:45.5] iteration 30 took 1010.0 at 320.0 loss nan"]
     said = profiles.apply_text(load(tmp_path, NVCRE), "\n".join(rows) + "\n", {"exit_code": 0})
     assert said["computed"]["avg_step_s"] == 1.005
-    assert said["values"]["tflops_per_gpu"] == 315.0
+    assert said["values"]["tflops_per_gpu"] == 315.0249  # over time: the slower line counts for more
     assert said["parsed"]["checkpoints"][0]["blocking_s"] == 5
     assert said["values"]["goodput"] is not None
     assert said["verdict"] == "DataCorruption"  # the loss is not a number at the end
+
+
+def test_samples_of_a_profile_take_no_room_in_memory() -> None:
+    """Every match was kept as a dict of texts: a log of 200 MB took a gigabyte."""
+    profile = profile_files.find(
+        {
+            "name": "x",
+            "patterns": {"p": {"regex": r"step (?P<step>\d+): (?P<v>\d+) (?P<w>\w+)"}},
+            "metrics": {"v": {"from": "p.v"}, "w": {"from": "p.w", "type": "string", "statistic": "last"}},
+        }
+    )
+    lines = "".join(f"step {number}: {number} word{number}\n" for number in range(20_000))
+    tracemalloc.start()
+    said = profiles.apply_text(profile, lines, {"exit_code": 0, "warmup_steps": 10})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert said["values"] == {"v": sum(range(11, 20_000)) / 19_989, "w": "word19999"}
+    assert peak < 6 * len(lines)
+
+
+def test_a_sum_beyond_every_number_is_no_value() -> None:
+    profile = profile_files.find(
+        {"name": "x", "patterns": {"p": {"regex": r"(?P<v>\S+)"}}, "metrics": {"v": {"from": "p.v", "statistic": "sum", "type": "int"}}}
+    )
+    assert profiles.apply_text(profile, "1.7e308\n1.7e308\n", {"exit_code": 0})["values"] == {"v": None}
+
+
+def test_rows_below_zero_are_no_bandwidth(tmp_path: Path) -> None:
+    text = "kind: LogProfile\nspec:\n  patterns:\n    bandwidthResult: {regex: '(?P<size>\\S+) (?P<algBW>\\S+) (?P<busBW>\\S+)'}\n"
+    said = profiles.apply_text(load(tmp_path, text), "8 -1.0 -2.0\n-8 1.0 2.0\n", {"exit_code": 0})
+    assert (said["verdict"], said["values"]["bus_bandwidth_peak"]) == ("NoMeasurement", None)
 
 
 def test_first_matches_can_be_skipped(tmp_path: Path) -> None:
