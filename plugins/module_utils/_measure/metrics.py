@@ -100,7 +100,7 @@ TRAINING: dict[str, Metric] = {
 }
 
 PERFTEST: dict[str, Metric] = {
-    "bandwidth": Metric("number", "GB/s", "Average bandwidth at the judged message size"),
+    "bandwidth": Metric("number", "GB/s", "Average bandwidth at the judged message size, of the slowest table"),
     "bandwidth_gbit": Metric("number", "Gb/s", "The same in the unit network ports are sold in"),
     "bandwidth_peak": Metric("number", "GB/s", "Peak bandwidth at the judged message size; null when not measured"),
     "message_rate": Metric("number", "Mpps", "Messages per microsecond at the judged message size"),
@@ -143,7 +143,7 @@ NVBANDWIDTH: dict[str, Metric] = {
 }
 
 GPU_BURN: dict[str, Metric] = {
-    "gflops_min": Metric("number", "GFLOP/s", "Last throughput of the slowest GPU"),
+    "gflops_min": Metric("number", "GFLOP/s", "Last throughput of the slowest GPU, of all runs in the log"),
     "gflops_max": Metric("number", "GFLOP/s", "Last throughput of the fastest GPU"),
     "gflops_spread": Metric("number", "", "(max - min) / max over the GPUs"),
     "errors": Metric("int", "", "Wrong results summed over the GPUs"),
@@ -167,7 +167,7 @@ METRICS: dict[str, dict[str, Metric]] = {
     "key_value": {},
 }
 
-# Kinds with further metrics: declared by users, or (nvbandwidth) NAME_min and NAME_sum of every test case.
+# Kinds with further metrics: declared by users, or (nvbandwidth) NAME_min and NAME_sum of every matrix, and NAME_max where it is a latency.
 OPEN: frozenset[str] = frozenset({"log_profile", "key_value", "nvbandwidth"})
 
 

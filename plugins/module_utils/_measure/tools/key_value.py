@@ -13,15 +13,16 @@ import re
 import typing as t
 
 from ..._causes.exit_codes import log_reason_of
-from ..._common.shapes import Measurement
-from ..lines import LogLine, lines_of, log_lines
-from ..measurement import finding, measurement
+from ..lines import LogLine
+from ..measurement import finding
+from ..outcomes import number, whole
+from .tool import Context, Log, Said, Tool, is_short
 
 _KEY = r"[a-z][a-z0-9_]{0,63}"
 _TOKEN = re.compile(rf"\s*(?:({_KEY})=(\"[^\"]*\"|[^\s=\"]+)|([^\s=\"]+))(?=\s|$)")
 _MARK = re.compile(r"\s*RESULT\s")
 _OBJECT = re.compile(r"\s*(?:RESULT\s+)?(\{.*\})\s*")
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?")
 
 # Keys with a meaning of their own; they are no metrics.
 _RESERVED = frozenset({"verdict", "reason", "entity", "host", "end", "name", "value", "unit", "units"})
@@ -42,7 +43,7 @@ class _Results:
         self.ended = False
 
     def feed(self, line: LogLine) -> None:
-        if line.torn or len(line.text) > 65536:
+        if line.torn or not is_short(line):
             return  # a torn line may end inside a number
         text = line.text
         match = _OBJECT.fullmatch(text) if "{" in text else None
@@ -70,7 +71,7 @@ class _Results:
     def _take(self, key: str, value: t.Any, unit: str) -> None:
         if not re.fullmatch(_KEY, key) or not isinstance(value, (bool, int, float, str)):
             return
-        if isinstance(value, float) and value - value != 0:
+        if not isinstance(value, (bool, str)) and (number(value) is None or abs(value) > 1e300):
             return
         if isinstance(value, str) and value.lower().lstrip("+-") in ("nan", "inf", "infinity"):
             return  # no number, and no word that a criterion may compare
@@ -84,20 +85,7 @@ class _Results:
                 self.units[key] = unit
 
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
-    """The measurement of one test: one file per pod. context: exit_code, required_keys, nodes.
-
-    A number that several pods report becomes its mean, and `KEY_min` and `KEY_max` are added.
-    """
-    return _measure([_read(log_lines(path)) for path in paths], context)
-
-
-def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
-    """The same for one log in memory. Never raises for its content."""
-    return _measure([_read(lines_of(text))], context or {})
-
-
-def _read(lines: t.Iterable[LogLine]) -> _Results:
+def _read(lines: Log) -> _Results:
     results = _Results()
     for line in lines:
         results.feed(line)
@@ -130,11 +118,17 @@ def _scalar(word: str) -> Value:
     if word in ("true", "false"):
         return word == "true"
     if _NUMBER.fullmatch(word):
-        return float(word) if any(mark in word for mark in ".eE") or len(word) > 18 else int(word)
+        integer = None if any(mark in word for mark in ".eE") else whole(word)
+        return float(word) if integer is None else integer
     return word
 
 
-def _measure(pods: list[_Results], context: t.Mapping[str, t.Any]) -> Measurement:
+def _judge(logs: t.Sequence[Log], context: Context) -> Said:
+    """One test, one log per pod. context: exit_code, required_keys, nodes.
+
+    A number that several pods report becomes its mean, and `KEY_min` and `KEY_max` are added.
+    """
+    pods = [_read(log) for log in logs]
     values, units = _together(pods)
     verdict, reason = _verdict(pods, values, context)
     nodes = list(context.get("nodes") or [])
@@ -144,16 +138,8 @@ def _measure(pods: list[_Results], context: t.Mapping[str, t.Any]) -> Measuremen
             host = pod.said.get("host") or (nodes[0] if len(nodes) == 1 else None)
             message = pod.said.get("reason") or "the test reported a failure"
             findings.append(finding("WorkloadFailed", message, host=host, entity=pod.said.get("entity")))
-    return measurement(
-        "key_value",
-        verdict,
-        reason,
-        complete=verdict is None,
-        values=values,
-        units=units,
-        parsed={"pods": [{"values": pod.values, "units": pod.units, "said": pod.said, "end": pod.ended} for pod in pods]},
-        findings=findings,
-    )
+    parsed = {"pods": [{"values": pod.values, "units": pod.units, "said": pod.said, "end": pod.ended} for pod in pods]}
+    return Said(verdict, reason, values, parsed, findings, units)
 
 
 def _together(pods: list[_Results]) -> tuple[dict[str, t.Any], dict[str, str]]:
@@ -177,7 +163,7 @@ def _together(pods: list[_Results]) -> tuple[dict[str, t.Any], dict[str, str]]:
     return values, units
 
 
-def _verdict(pods: list[_Results], values: dict[str, t.Any], context: t.Mapping[str, t.Any]) -> tuple[str | None, str]:
+def _verdict(pods: list[_Results], values: dict[str, t.Any], context: Context) -> tuple[str | None, str]:
     exit_code = context.get("exit_code")
     said = [pod.said.get("verdict") for pod in pods]
     why = next((pod.said["reason"] for pod in pods if "reason" in pod.said), "")
@@ -199,3 +185,7 @@ def _verdict(pods: list[_Results], values: dict[str, t.Any], context: t.Mapping[
     if exit_code is None and not all(pod.ended for pod in pods):
         return "LogIncomplete", "neither an exit status nor a line end=true: the log may be cut"
     return None, f"{len(values)} values"
+
+
+_TOOL = Tool("key_value", _judge, own_numbers=True)
+measure_files, parse = _TOOL.measure_files, _TOOL.parse

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """perftest (ib_write_bw, ib_read_bw, ib_send_bw, ib_write_lat, ib_send_lat ...): text and JSON, client or server side.
 
-perftest's "MB/sec" are 2^20 bytes, its "Gb/sec" 10^9 bits. JSON names no unit: it follows from message rate and size.
+perftest's "MB/sec" and "MiB/sec" are 2^20 bytes, its "Gb/sec" 10^9 bits. JSON names no unit: it is the one in which the average is
+message rate times size, and without such a unit nothing was measured. A log may hold several tables: the worst one counts.
 """
 
 from __future__ import annotations
@@ -11,32 +12,35 @@ import re
 import typing as t
 
 from ..._causes.exit_codes import log_reason_of
-from ..._common.shapes import Measurement
-from .. import json_documents
-from ..lines import read_text
-from ..measurement import finding, measurement
-from ..metrics import units
-from ..outcomes import number, text_of
+from ..lines import LogLine
+from ..measurement import finding
+from ..outcomes import is_possible, number, text_of, whole
+from . import loose_json
+from .tool import Context, Document, Log, Said, Tool, is_short
 
-_TITLE = re.compile(r"\b((?:RDMA_(?:Write|Read|Atomic)|Atomic|Send|Raw ?Ethernet)\S*(?: Bidirectional)?) (BW|Latency|Post List BW) Test")
-_SETTING = re.compile(r"\s*(Device|Link type|Mtu|Number of qps|Connection type|Transport type)\s*:\s*(\S+)")
-_SECOND_SETTING = re.compile(r"\t+\s*(Device|Transport type)\s*:\s*(\S+)")
-_HEADER = re.compile(r"\s*#bytes\s+#iterations\s")
-_COLUMN = re.compile(r"#bytes|#iterations|(?:BW|MsgRate|t_|tps|\d[\d.]*%)[^\[\]]*?(?:\[[^\]]*\]|(?=\s{2,}|\s*$))")
-_RULE = re.compile(r"\s*-{20,}\s*")
-_FIRST_KEYS = ("test_info", "results")
+_TITLE = re.compile(
+    r"((?:RDMA_(?:Write|Read|Atomic)|Atomic|Send|Raw ?Ethernet)\S{0,40}(?: [A-Z][A-Za-z]{0,20}){0,3}?)"
+    r" (BW|Latency)(?: [a-zA-Z]{1,20})? Test"
+)
+_SETTING = re.compile(r"(?:^|\t)\s{0,8}(Device|Link type|Mtu|Number of qps|Connection type|Transport type)\s{0,20}:\s{0,8}(\S{1,100})")
+_COLUMN = re.compile(r"#\w{1,40}|[^\s#\[\]]{1,40}(?: [^\s#\[\]]{1,40}){0,4}(?:\[[^\]]{0,40}\])?")
+_RULE = re.compile(r"-{20,}")
+_JSON_START = re.compile(r'\{\s*"?(?:test_info|results)"?\s*:')
 
 # Bytes per second of one unit of the column.
-_BANDWIDTH_UNITS = {"mb/sec": 2.0**20, "mib/sec": 2.0**20, "gb/sec": 1e9 / 8, "gib/sec": 2.0**30}
+_BANDWIDTH_UNITS = {"mb/sec": 2.0**20, "mib/sec": 2.0**20, "gb/sec": 1e9 / 8}
+_BINARY, _DECIMAL = 2.0**20, 1e9 / 8
+# Average and message rate are rounded, and some versions count one direction of two in one of them.
+_AGREES = (0.45, 2.2)
 
 _SETUP = re.compile(
-    r"Couldn't connect to|Unable to (?:init the socket|open file descriptor|find the Infiniband)|"
-    r"IB device .* not found|No IB devices? found|Failed to exchange data|Couldn't (?:get|allocate|open|listen)|"
-    r"Failed to modify QP|Invalid MTU|Versions? mismatch",
+    r"couldn't connect to|unable to (?:init the socket|open file descriptor|find the infiniband)"
+    r"|ib device \S{1,100} not found|no ib devices? found"
+    r"|failed to exchange data|couldn't (?:get|allocate|open|listen)|failed to modify qp|invalid mtu|versions? mismatch",
     re.I,
 )
 _FAILED = re.compile(
-    r"Completion with error|got completion with error|Problems with|Port number \d+ state is (?!Active)|local QP operation error", re.I
+    r"completion with error|\bproblems with|port number \d{1,9} state is (?!active)|local qp operation error|failed status \d", re.I
 )
 
 
@@ -46,72 +50,132 @@ class _Row(t.NamedTuple):
     size: int
     cells: dict[str, float]
 
+    def cell(self, *starts: str) -> tuple[float | None, str]:
+        """(value, name) of the first column whose name begins like one of these, blanks and underscores alike."""
+        plain = {re.sub(r"[_\s]+", " ", name): (value, name) for name, value in self.cells.items()}
+        for start in starts:
+            for name, found in plain.items():
+                if name.startswith(start):
+                    return found
+        return None, ""
 
-def measure_files(paths: t.Sequence[str], context: t.Mapping[str, t.Any]) -> Measurement:
-    """The measurement of one pair. context: exit_code, judged_size, expected_sizes.
+    @property
+    def is_bandwidth(self) -> bool:
+        return self.cell("bw average", "bw peak")[0] is not None
 
-    With several files the client's is read: the one with a table.
-    """
-    parts = [parse(read_text(path), context) for path in paths]
-    if not parts:
-        return parse("", context)
-    return max(parts, key=lambda part: (len(part["parsed"]["rows"]), part["complete"]))
+    def unit(self) -> float | None:
+        """Bytes per second of one unit of its bandwidths; None when nothing says it."""
+        average, name = self.cell("bw average")
+        named = re.search(r"\[([^\]]{0,40})\]", name)
+        if named:
+            return _BANDWIDTH_UNITS.get(named.group(1).strip().lower())
+        rate = self.cell("msgrate", "message rate")[0]
+        if not rate or not average:
+            return None
+        return next((scale for scale in (_BINARY, _DECIMAL) if _agree(average * scale, rate * 1e6 * self.size)), None)
 
+    def bandwidth(self, *starts: str) -> float | None:
+        """Bytes per second."""
+        value, unit = self.cell(*starts)[0], self.unit()
+        return None if value is None or unit is None else value * unit
 
-def parse(text: str, context: t.Mapping[str, t.Any] | None = None) -> Measurement:
-    """Judge the output of one perftest program. Never raises for its content."""
-    context = context or {}
-    settings: dict[str, str] = {}
-    root, damaged = json_documents.find_last(text, _is_root, _FIRST_KEYS)
-    if root is not None or damaged:
-        rows, closed = ([], False) if root is None else (_json_rows(root, settings), not damaged)
-        form = "json"
-    else:
-        rows, closed = _text_rows(text, settings)
-        form = "text"
-    judged = _judged(rows, settings, context)
-    verdict, reason = _verdict(text, rows, closed, judged, context)
-    values = _values(judged, settings)
-    failure = next((line.strip() for line in text.split("\n") if _FAILED.search(line)), None)
-    return measurement(
-        "perftest",
-        verdict,
-        reason,
-        complete=verdict is None,
-        values=values,
-        units=units("perftest", values),
-        parsed={"format": form, "settings": settings, "rows": [{"size": row.size, **row.cells} for row in rows], "closed": closed},
-        findings=[finding("WorkloadFailed", failure, evidence=[failure])] if failure else [],
-    )
+    def damage(self) -> str:
+        """Why the numbers cannot be as they were printed, or ""."""
+        if not self.is_bandwidth:
+            latency, name = self.cell("t typical", "t avg")
+            return "" if latency is None or is_possible(latency, "us") else f"no run can have {name} {latency:g}"
+        average, rate = self.bandwidth("bw average"), self.cell("msgrate", "message rate")[0]
+        if average is None:
+            return "the unit of the bandwidth cannot be told"
+        if not is_possible(average / 1e9, "GB/s"):
+            return f"no run can have a bandwidth of {average / 1e9:g} GB/s"
+        # A rate of few messages per second is rounded to nothing.
+        if rate is not None and rate >= 1e-4 and not _agree(average, rate * 1e6 * self.size):
+            return "the bandwidth is not message rate times size"
+        return ""
 
 
-def _is_root(value: t.Any) -> bool:
-    return isinstance(value, dict) and "results" in value
+def _agree(moved: float, counted: float) -> bool:
+    return counted > 0 and _AGREES[0] <= moved / counted <= _AGREES[1]
 
 
-def _text_rows(text: str, settings: dict[str, str]) -> tuple[list[_Row], bool]:
-    """Rows of the last table, and whether its closing rule was printed."""
-    rows: list[_Row] = []
-    columns: list[str] = []
-    closed = False
-    lines = text.split("\n")
-    for number_of_line, line in enumerate(lines):
-        if match := _TITLE.search(line):
-            settings["test"] = f"{match.group(1)} {match.group(2)}".lower()
-        for match in (_SETTING.match(line), _SECOND_SETTING.search(line)):
-            if match:
-                settings[match.group(1).lower()] = match.group(2)
-        if _HEADER.match(line):
-            columns, rows, closed = [name.strip().lower() for name in _COLUMN.findall(line)], [], False
-        elif columns and _RULE.fullmatch(line):
-            closed = bool(rows)
-            columns = [] if closed else columns
-        elif columns and number_of_line < len(lines) - 1:
-            # The last line of a text may be cut inside a number: it counts only when another line follows.
-            row = _text_row(columns, line.split())
-            if row is not None:
-                rows.append(row)
-    return rows, closed
+class _Table(t.NamedTuple):
+    """One run: its settings, its rows, and whether its end was printed."""
+
+    form: str
+    settings: dict[str, str]
+    rows: list[_Row]
+    closed: bool
+
+    def judged(self, wanted: t.Any) -> _Row | None:
+        """Bandwidth is judged at the largest message, latency at the smallest, unless the caller names a size; the worst of equal sizes."""
+        sizes = [row.size for row in self.rows]
+        is_bandwidth = any(row.is_bandwidth for row in self.rows)
+        size = wanted if isinstance(wanted, int) else (max if is_bandwidth else min)(sizes, default=None)
+        rows = [row for row in self.rows if row.size == size]
+        return min(rows, key=_rank, default=None)
+
+
+def _rank(row: _Row) -> tuple[bool, float]:
+    """What is worse sorts first: damaged rows, low bandwidth, high latency."""
+    speed = row.bandwidth("bw average")
+    return not row.damage(), speed if speed is not None else -(row.cell("t typical", "t avg")[0] or 0.0)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+class _Text:
+    """The text output, line by line."""
+
+    def __init__(self) -> None:
+        self.tables: list[_Table] = []
+        self.failure = ""
+        self.setup = ""
+        self._settings: dict[str, str] = {}
+        self._columns: list[str] = []
+        self._just_closed = False
+        self._held: _Row | None = None  # the last line of a text may be cut inside a number: it counts only when another follows
+
+    def feed(self, line: LogLine) -> None:
+        text = line.text
+        self._keep()
+        self._said(text)
+        if "Test" in text and (match := _TITLE.search(text)):
+            # The settings of a new run: what the one before said is not carried over.
+            self._settings = {"test": f"{match.group(1)} {match.group(2)}".lower()}
+            if self._just_closed:
+                self.tables[-1] = self.tables[-1]._replace(closed=False)  # that rule belongs to this title
+        elif ":" in text:
+            self._settings.update((match.group(1).lower(), match.group(2)) for match in _SETTING.finditer(text))
+        stripped = text.strip()
+        self._just_closed = bool(self._columns) and _RULE.fullmatch(stripped) is not None
+        if stripped.startswith("#bytes"):
+            self._columns = [name.strip().lower() for name in _COLUMN.findall(text)]
+            if self.tables and not self.tables[-1].rows:
+                self.tables.pop()  # server and client in one log print it twice
+            self.tables.append(_Table("text", dict(self._settings), [], False))
+        elif self._just_closed:
+            self.tables[-1] = self.tables[-1]._replace(closed=True)
+            self._columns = []
+        elif self._columns and not line.torn:
+            self._held = _text_row(self._columns, text.split())
+
+    def _keep(self) -> None:
+        if self._held is not None:
+            self.tables[-1].rows.append(self._held)
+            self._held = None
+
+    def _said(self, text: str) -> None:
+        if not self.failure and _FAILED.search(text):
+            self.failure = text.strip()
+        if not self.setup and _SETUP.search(text):
+            self.setup = text.strip()
+
+    def finish(self) -> list[_Table]:
+        """Tables with rows, and one at the end that was cut before its first."""
+        last = len(self.tables) - 1
+        return [table for number, table in enumerate(self.tables) if table.rows or (number == last and not table.closed)]
 
 
 def _text_row(columns: list[str], words: list[str]) -> _Row | None:
@@ -119,116 +183,146 @@ def _text_row(columns: list[str], words: list[str]) -> _Row | None:
     if len(words) < 3 or len(words) != len(columns) or any(value is None for value in numbers):
         return None
     cells = dict(zip(columns, t.cast(list[float], numbers), strict=True))
-    size = cells.pop("#bytes", None)
-    return None if size is None else _Row(int(size), cells)
+    size = whole(cells.pop("#bytes", None))
+    return None if size is None else _Row(size, cells)
 
 
-def _json_rows(root: dict[str, t.Any], settings: dict[str, str]) -> list[_Row]:
+def _json_tables(text: str) -> list[_Table]:
+    """One table per document."""
+    starts = [match.start() for match in _JSON_START.finditer(text)]
+    tables = []
+    for index, start in enumerate(starts):
+        root, closed = loose_json.read(text[start : starts[index + 1] if index + 1 < len(starts) else len(text)])
+        tables.append(_json_table(root or {}, closed))
+    return tables
+
+
+def _json_table(root: dict[str, t.Any], closed: bool) -> _Table:
     info = root.get("test_info")
+    settings = {}
     for key, value in info.items() if isinstance(info, dict) else ():
         word = text_of(value)
         if word is not None:
             settings[str(key).replace("_", " ").lower()] = word
-    results = root["results"]
+    results = root.get("results")
     rows = []
     for entry in results if isinstance(results, list) else [results]:
         if not isinstance(entry, dict):
             continue
         cells = {str(key).lower(): found for key, value in entry.items() if (found := number(value)) is not None}
-        size = next((cells.pop(name) for name in ("msgsize", "#bytes", "bytes", "size") if name in cells), None)
+        size = whole(next((cells.pop(name) for name in ("msgsize", "#bytes", "bytes", "size") if name in cells), None))
         if size is not None:
-            rows.append(_Row(int(size), cells))
-    return rows
+            rows.append(_Row(size, cells))
+    return _Table("json", settings, rows, closed)
 
 
-def _cell(row: _Row, *starts: str) -> tuple[float | None, str]:
-    """(value, name) of the first column whose name begins like one of these, blanks and underscores alike."""
-    plain = {re.sub(r"[_\s]+", " ", name): (value, name) for name, value in row.cells.items()}
-    for start in starts:
-        for name, found in plain.items():
-            if name.startswith(start):
-                return found
-    return None, ""
+# --- judgement -------------------------------------------------------------------------------------------------
 
 
-def _judged(rows: list[_Row], settings: dict[str, str], context: t.Mapping[str, t.Any]) -> _Row | None:
-    """Bandwidth is judged at the largest message, latency at the smallest, unless the caller names a size."""
+def _judge(logs: t.Sequence[Log], context: Context) -> Said:
+    """One pair, or several one after the other. context: exit_code, judged_size, expected_sizes."""
+    text, document = _Text(), Document()
+    for log in logs:
+        for line in log:
+            document.feed(line)
+            if is_short(line):
+                text.feed(line)
+    # The text names its units.
+    tables = text.finish()
+    if not any(table.rows for table in tables):
+        tables = _json_tables(document.text) or tables
     wanted = context.get("judged_size")
-    if isinstance(wanted, int):
-        return next((row for row in rows if row.size == wanted), None)
-    if not rows:
-        return None
-    is_bandwidth = _cell(rows[0], "bw average", "bw peak")[0] is not None
-    return max(rows, key=lambda row: row.size) if is_bandwidth else min(rows, key=lambda row: row.size)
+    verdict, reason = _verdict(text, tables, context)
+    findings = [finding("WorkloadFailed", text.failure, evidence=[text.failure])] if text.failure else []
+    parsed = {
+        "format": tables[-1].form if tables else "text",
+        "settings": tables[-1].settings if tables else {},
+        "rows": [{"size": row.size, **row.cells} for table in tables for row in table.rows],
+        "closed": all(table.closed for table in tables),
+        "tables": len(tables),
+    }
+    return Said(verdict, reason, _values(tables, wanted), parsed, findings)
 
 
-def _bytes_per_second(row: _Row, *starts: str) -> float | None:
-    value, name = _cell(row, *starts)
-    if value is None:
-        return None
-    unit = re.search(r"\[(.*?)\]", name)
-    if unit and unit.group(1).strip().lower() in _BANDWIDTH_UNITS:
-        return value * _BANDWIDTH_UNITS[unit.group(1).strip().lower()]
-    rate, _name = _cell(row, "msgrate", "message rate")
-    average, _name = _cell(row, "bw average")
-    if not rate or not average:
-        return value * 2.0**20
-    # No unit is printed: it is the one in which average bandwidth is message rate times size.
-    moved = rate * 1e6 * row.size
-    return value * min(_BANDWIDTH_UNITS.values(), key=lambda scale: abs(average * scale - moved))
+def _values(tables: list[_Table], wanted: t.Any) -> dict[str, t.Any]:
+    """Bandwidth of the slowest table, latency of the slowest table; settings are those of the table that is judged first."""
+    chosen = [(row, table) for table in tables if (row := table.judged(wanted)) is not None]
+    bandwidths = [item for item in chosen if item[0].is_bandwidth]
+    latencies = [item for item in chosen if not item[0].is_bandwidth]
+    values: dict[str, t.Any] = {"test": None, "device": None, "link_type": None, "mtu": None}
+    if not chosen:
+        return {**values, **_settings(tables[-1].settings)} if tables else values
+    for group, own in ((latencies, _latency_values), (bandwidths, _bandwidth_values)):
+        if group:
+            row, table = min(group, key=lambda item: _rank(item[0]))
+            iterations, _name = row.cell("#iterations", "n iterations", "iterations")
+            values.update(_settings(table.settings), message_size=row.size, iterations=whole(iterations), **own(row))
+    return values
 
 
-def _values(row: _Row | None, settings: dict[str, str]) -> dict[str, t.Any]:
-    mtu = re.match(r"\d+", settings.get("mtu", ""))
-    values: dict[str, t.Any] = {
+def _settings(settings: dict[str, str]) -> dict[str, t.Any]:
+    mtu = re.match(r"\d{1,9}", settings.get("mtu", ""))
+    return {
         "test": settings.get("test"),
         "device": settings.get("device"),
         "link_type": settings.get("link type"),
         "mtu": int(mtu.group()) if mtu else None,
     }
-    if row is None:
-        return values
-    average = _bytes_per_second(row, "bw average")
-    peak = _bytes_per_second(row, "bw peak")
-    iterations, _name = _cell(row, "#iterations", "n iterations", "iterations")
-    values.update(
-        message_size=row.size,
-        iterations=None if iterations is None else int(iterations),
-        bandwidth=_rounded(average, 1e9),
-        bandwidth_gbit=_rounded(average, 1e9 / 8),
-        bandwidth_peak=_rounded(peak, 1e9) if peak else None,
-        message_rate=_cell(row, "msgrate", "message rate")[0],
-        latency_us=_cell(row, "t typical", "t avg")[0],
-        latency_avg_us=_cell(row, "t avg")[0],
-        latency_min_us=_cell(row, "t min")[0],
-        latency_max_us=_cell(row, "t max")[0],
-        latency_p99_us=_cell(row, "99% percentile", "t 99 percentile", "99 percentile", "99%")[0],
-    )
-    return values
+
+
+def _bandwidth_values(row: _Row) -> dict[str, t.Any]:
+    average = None if row.damage() else row.bandwidth("bw average")
+    peak = row.bandwidth("bw peak")
+    return {
+        "bandwidth": _rounded(average, 1e9),
+        "bandwidth_gbit": _rounded(average, 1e9 / 8),
+        "bandwidth_peak": _rounded(peak, 1e9) if peak else None,
+        "message_rate": row.cell("msgrate", "message rate")[0],
+    }
+
+
+def _latency_values(row: _Row) -> dict[str, t.Any]:
+    return {
+        "latency_us": row.cell("t typical", "t avg")[0],
+        "latency_avg_us": row.cell("t avg")[0],
+        "latency_min_us": row.cell("t min")[0],
+        "latency_max_us": row.cell("t max")[0],
+        "latency_p99_us": row.cell("99% percentile", "t 99 percentile", "99 percentile", "percentile 99", "99%")[0],
+    }
 
 
 def _rounded(value: float | None, scale: float) -> float | None:
     return None if value is None else round(value / scale, 6)
 
 
-def _verdict(text: str, rows: list[_Row], closed: bool, judged: _Row | None, context: t.Mapping[str, t.Any]) -> tuple[str | None, str]:
-    exit_code = context.get("exit_code")
-    failure = next((line.strip() for line in text.split("\n") if _FAILED.search(line)), None)
-    setup = next((line.strip() for line in text.split("\n") if _SETUP.search(line)), None)
-    if failure:
-        return "WorkloadFailed", failure
-    if setup and not rows:
-        return "SetupError", setup
+def _verdict(text: _Text, tables: list[_Table], context: Context) -> tuple[str | None, str]:
+    exit_code, wanted = context.get("exit_code"), context.get("judged_size")
+    sizes = sorted({row.size for table in tables for row in table.rows})
+    if text.failure:
+        return "WorkloadFailed", text.failure
+    if text.setup and not sizes:
+        return "SetupError", text.setup
     failed = log_reason_of(exit_code)
     if failed:
-        return failed, f"exit {exit_code} after {len(rows)} message sizes"
-    if not rows:
-        return "NoMeasurement", "no result row"
-    missing = [size for size in context.get("expected_sizes") or [] if size not in {row.size for row in rows}]
+        return failed, f"exit {exit_code} after {len(sizes)} message sizes"
+    if not sizes:
+        return ("LogIncomplete", "the table is cut") if any(not table.closed for table in tables) else ("NoMeasurement", "no result row")
+    missing = sorted(
+        {size for size in context.get("expected_sizes") or [] for table in tables if size not in {row.size for row in table.rows}}
+    )
     if missing:
         return "LogIncomplete", f"message sizes missing: {', '.join(map(str, missing[:8]))}"
-    if judged is None:
-        return "LogIncomplete", f"the judged message size {context.get('judged_size')} is missing"
-    if not closed:
+    judged = [table.judged(wanted) for table in tables]
+    if None in judged:
+        return "LogIncomplete", f"the judged message size {wanted} is missing"
+    if not all(table.closed for table in tables):
         return "LogIncomplete", "the table is cut"
-    return None, f"{len(rows)} message sizes, judged at {judged.size} bytes"
+    damage = next((f"{row.size} bytes: {why}" for row in judged if row and (why := row.damage())), None)
+    if damage:
+        return "LogIncomplete", damage
+    shown = ", ".join(dict.fromkeys(str(row.size) for row in judged if row))
+    return None, f"{len(sizes)} message sizes{f' in {len(tables)} tables' if len(tables) > 1 else ''}, judged at {shown} bytes"
+
+
+_TOOL = Tool("perftest", _judge)
+measure_files, parse = _TOOL.measure_files, _TOOL.parse
