@@ -53,9 +53,16 @@ def read_journal(path: str) -> list[dict[str, t.Any]]:
 
 
 def finished_attempts(entries: t.Iterable[t.Mapping[str, t.Any]], category: str) -> dict[str, list[AttemptRecord]]:
-    """Records of attempts that ended, by group, in order: what an earlier start of the run has already done."""
+    """Records of attempts that ended, by group, in order: what an earlier start of the run has already done.
+
+    One that was acquitted later, because contact with the whole cluster was lost, counts as it was corrected.
+    """
     done: dict[str, list[AttemptRecord]] = {}
     for entry in entries:
-        if entry.get("event") == "attempt_done" and entry.get("category") == category:
-            done.setdefault(entry["group"], []).append(entry["record"])
+        if entry.get("event") not in ("attempt_done", "attempt_acquitted") or entry.get("category") != category:
+            continue
+        records = done.setdefault(entry["group"], [])
+        if entry["event"] == "attempt_acquitted" and records:
+            records.pop()
+        records.append(entry["record"])
     return done

@@ -8,6 +8,7 @@ The only table of such words: the engine reads from it what a waiting container 
 from __future__ import annotations
 
 import enum
+import re
 import typing as t
 
 from .reasons import REASONS
@@ -64,8 +65,8 @@ API_WORDS: dict[str, Word] = {
     "Shutdown": Word("Evicted"),
     "Terminated": Word("Evicted"),
     "NodeLost": Word("NodeLost"),
-    "NodeNotReady": Word("NodeLost"),
-    "ContainerStatusUnknown": Word("NodeLost"),
+    # A kubelet that came back and found no container any more: after an eviction, a drain, a restart. It says nothing of the cause.
+    "ContainerStatusUnknown": Word("WorkloadFailed"),
     "UnexpectedAdmissionError": Word("DeviceRejected"),
     "TopologyAffinityError": Word("DeviceRejected"),
     "Unschedulable": Word("Unschedulable"),
@@ -82,7 +83,9 @@ API_WORDS: dict[str, Word] = {
 }
 
 # Kubelets write the resource behind the word: OutOfcpu, OutOfnvidia.com/gpu; and Preempting, Preempted.
-PREFIXES: tuple[tuple[str, str], ...] = (("OutOf", "DeviceRejected"), ("Preempt", "Evicted"))
+PREFIXES: tuple[tuple[str, str], ...] = (("OutOf", "Unschedulable"), ("Preempt", "Evicted"))
+# A resource with a domain is a device; CPU, memory and places for pods were merely taken by others in the meantime.
+_OUT_OF_DEVICE = re.compile(r"OutOf\S+/\S+")
 
 # Words with which a kubelet or the control plane refuses or ends a whole pod (its status reason).
 POD_WORDS = frozenset(
@@ -98,6 +101,8 @@ def reason_of_word(word: str | None) -> str:
         return word
     if word in API_WORDS:
         return API_WORDS[word].reason
+    if _OUT_OF_DEVICE.fullmatch(word):
+        return "DeviceRejected"
     return next((reason for prefix, reason in PREFIXES if word.startswith(prefix)), "")
 
 

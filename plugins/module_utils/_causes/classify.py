@@ -21,19 +21,26 @@ PRIORITY = (
     "OOMKilled",
     "Evicted",
     "Quota",
+    "Forbidden",
     "AdmissionDenied",
     "ImagePull",
     "SetupError",
     "LauncherFailed",
     "Unschedulable",
     "Queued",
+    "NodeUnavailable",
+    "LogUnavailable",
     "TimedOut",
     "WorkloadFailed",
 )
 # Reasons that say how an attempt ended rather than why; anything else that is known outweighs them.
 _GENERIC = ("WorkloadFailed", "TimedOut", "Untested", "Cancelled", "NoMeasurement", "LogIncomplete")
 # Of what was told about a succeeded attempt, only this contradicts it; it has recovered from everything else.
-_DISTURBING = ("HardwareFailureDetected", "NodeLost", "Evicted")
+_DISTURBING = ("HardwareFailureDetected", "NodeLost", "Evicted", "LogUnavailable")
+# What keeps pods from starting. Once all of them have run, a warning of this kind has mended itself: it explains nothing any more.
+_OF_THE_START = frozenset({"Quota", "Forbidden", "AdmissionDenied", "ImagePull", "SetupError", "Unschedulable", "Queued", "DeviceRejected"})
+# Lines of our own among the events: what could not be asked or kept. The words in them are about us, not about the attempt.
+NOT_READ = "not read: "
 _NEVER_RAN = {"cancelled": "the run ended before this attempt was done", "not_started": "the workload never started"}
 
 
@@ -60,9 +67,15 @@ def classify(
     pods: t.Sequence[PodRecord] = (),
     events: t.Sequence[str] = (),
     health: t.Sequence[HealthEvent] = (),
+    ran: bool = False,
 ) -> Cause | None:
-    """The cause of an attempt's end; None when it succeeded and nothing in its pods or node health contradicts that."""
-    stories = _health(health) + _named(said) + _pods(pods) + _events(events)
+    """The cause of an attempt's end; None when it succeeded and nothing in its pods or node health contradicts that.
+
+    ran: all its pods have run, so that what was said of their start is over.
+    """
+    stories = _health(health) + _named(said) + _pods(pods) + _events(events, ran)
+    if outcome == "succeeded":
+        stories += _unread_log(pods)
     specific = [story for story in stories if story.reason not in _GENERIC]
     if outcome == "succeeded":
         specific = [story for story in specific if story.reason in _DISTURBING]
@@ -78,7 +91,7 @@ def classify(
         "message": first.message,
         "nodes": sorted({node for story in same for node in story.nodes}),
         "evidence": list(dict.fromkeys(lines)),
-        "retryable": reason_of(first.reason).retryable and outcome not in ("succeeded", "cancelled"),
+        "retryable": reason_of(first.reason).retryable and (first.reason == "LogUnavailable" or outcome not in ("succeeded", "cancelled")),
     }
 
 
@@ -96,7 +109,9 @@ def _health(health: t.Sequence[HealthEvent]) -> list[_Story]:
 def _named(said: Said) -> list[_Story]:
     """The reason that was given, refined by its wording where the word alone is general."""
     reason = reason_of_word(said.reason)
-    if not reason or reason in _GENERIC:
+    if reason == "Cancelled":  # it quotes what ended the whole run; of that only a lost permission is a cause of its own
+        reason = "Forbidden" if reason_of_wording(said.message) == "Forbidden" else reason
+    elif not reason or reason in _GENERIC:
         reason = reason_of_wording(said.message) or reason or reason_of_wording(said.reason)
     return [_Story(reason, said.message or str(said.reason), said.nodes)] if reason else []
 
@@ -113,10 +128,20 @@ def _pods(pods: t.Sequence[PodRecord]) -> list[_Story]:
     return stories
 
 
-def _events(events: t.Sequence[str]) -> list[_Story]:
+def _unread_log(pods: t.Sequence[PodRecord]) -> list[_Story]:
+    """A launcher's log that could not be read: without it a success proves nothing."""
+    return [
+        _Story("LogUnavailable", f"the log of {pod['name']} could not be read: {problem}", ())
+        for pod in pods
+        if pod["role"] == "launcher" and (problem := pod.get("log_problem"))
+    ]
+
+
+def _events(events: t.Sequence[str], ran: bool) -> list[_Story]:
     """Warnings; a cause found only there names no node, because events outlive what they tell of."""
-    lines = [line for line in events if not line.startswith("Normal ")]
-    return [_Story(reason, line, ()) for line in lines for reason in [reason_of_wording(line)] if reason]
+    lines = [line for line in events if not line.startswith(("Normal ", NOT_READ))]
+    told = [_Story(reason, line, ()) for line in lines for reason in [reason_of_wording(line)] if reason]
+    return [story for story in told if not (ran and story.reason in _OF_THE_START)]
 
 
 def _generic(outcome: Outcome, said: Said, exit_code: int | None, stories: list[_Story]) -> _Story:

@@ -27,6 +27,7 @@ class Reason(t.NamedTuple):
     kind:       hardware, data, transport, performance, setup, scheduling, infrastructure, log.
     retryable:  a new attempt may help.
     named_only: only the nodes it names are touched, the rest of the group stays untested.
+    pause_s:    seconds before a new attempt: what a new attempt may help against seldom mends itself at once.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Reason(t.NamedTuple):
     meaning: str
     hint: str
     named_only: bool = False
+    pause_s: float = 0.0
 
 
 _TABLE = (
@@ -55,7 +57,7 @@ _TABLE = (
     Reason("ThresholdViolation", "suspects", "failed", "performance", False,
            "A complete measurement missed a criterion.",
            "Compare value and limit; run the diagnose scale to find the node, link or boundary."),
-    Reason("Unstable", "suspects", "failed", "performance", True,
+    Reason("Unstable", "suspects", "failed", "performance", False,
            "Samples of one measurement differ by more than a tenth, or an attempt failed and its repetition passed.",
            "Repeat the test; look for other load, thermal throttling and flapping links."),
     Reason("WorkloadFailed", "suspects", "failed", "infrastructure", True,
@@ -68,20 +70,24 @@ _TABLE = (
            "The workload ran but did not end in its time: a hang or a very slow path.",
            "Look at the last lines of the log; a collective that hangs usually has one bad link or rank."),
     Reason("DeviceRejected", "suspects", "failed", "hardware", True,
-           "The kubelet of the named node refused the pod: it could not hand out the devices it advertises.",
-           "Restart the device plugin on the node, check for GPUs that fell off the bus and for a stale allocation.", named_only=True),
+           "The kubelet of the named node could not hand out the devices it advertises, or took some of them back for a while.",
+           "Restart the device plugin on the node, check for GPUs that fell off the bus and for a stale allocation.",
+           named_only=True, pause_s=10.0),
     Reason("SetupError", "untested", "error", "setup", False,
            "The test could not start as asked: bad arguments, a missing file, volume, claim or prerequisite, a wrong configuration.",
            "Fix what the message names; no node was judged."),
     Reason("LauncherFailed", "untested", "error", "setup", True,
            "The launcher could not reach its workers: name resolution, ssh or the MPI daemons.",
-           "Check cluster DNS and network policies; a first failure of this kind is repeated."),
+           "Check cluster DNS and network policies; a first failure of this kind is repeated.", pause_s=5.0),
     Reason("ImagePull", "untested", "error", "setup", False,
            "The image could not be pulled.",
            "Check its name, the registry, the pull secret and the mirror."),
     Reason("AdmissionDenied", "untested", "error", "setup", False,
-           "The cluster refused to create the pods: pod security, a webhook, a policy or missing permission.",
+           "The cluster refused to create the pods: pod security, a webhook or a policy.",
            "Read the refusal; label the namespace for the needed pod security level or ask the policy's owner."),
+    Reason("Forbidden", "untested", "error", "setup", False,
+           "Our user may not do what the test needs: a permission is missing, or was taken away while the run went on.",
+           "Grant what the message names, as docs/rbac.yml does, and resume the run."),
     Reason("Quota", "untested", "error", "setup", False,
            "A resource quota forbids the pods.",
            "Raise the quota of the namespace or choose another one."),
@@ -93,11 +99,18 @@ _TABLE = (
            "Wait for capacity, raise queue_timeout_s, or use another queue."),
     Reason("Evicted", "untested", "incomplete", "infrastructure", True,
            "The cluster removed a pod: node pressure, preemption, drain or a taint.",
-           "Stop what evicts, or run in a maintenance window."),
-    Reason("LogIncomplete", "untested", "incomplete", "log", True,
+           "Stop what evicts, or run in a maintenance window.", pause_s=10.0),
+    Reason("NodeUnavailable", "untested", "incomplete", "infrastructure", True,
+           "The node was not there for its test as it was planned: not Ready before it began, replaced, deleted, or restarted after it.",
+           "Certify it again when it is back for good; nothing was found against its hardware.", pause_s=2.0),
+    Reason("LogUnavailable", "untested", "error", "log", True,
+           "The workload ran, but its log could not be read from the cluster.",
+           "Read the API server's words in the message: they say whether a permission, the kubelet or the connection was missing.",
+           pause_s=10.0),
+    Reason("LogIncomplete", "untested", "incomplete", "log", False,
            "The log breaks off or lacks a part: a partial result is never compared with a limit.",
            "Read the reason; raise the container log size limit or lower NCCL_DEBUG if the log was rotated."),
-    Reason("NoMeasurement", "untested", "error", "log", True,
+    Reason("NoMeasurement", "untested", "error", "log", False,
            "The workload ended, but its log holds no value that a criterion needs.",
            "Check that the image runs the expected program and that the criterion names a metric it prints."),
     Reason("NoCriterion", "untested", "incomplete", "setup", False,
@@ -145,11 +158,14 @@ def as_markdown() -> str:
         "",
         "A group's verdict is that of its first finding in the order correctness, transport, completeness, thresholds.",
         "",
+        "Retried: whether the engine runs a group again whose attempt ended so, at most `bounds.retries` times, and after which pause.",
+        "An attempt that was cancelled does not count.",
+        "",
         "| reason | effect | group verdict | class | retried | meaning | what to do |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in _TABLE:
         effect = f"{row.effect} (named node only)" if row.named_only else row.effect
-        retried = "yes" if row.retryable else "no"
+        retried = "no" if not row.retryable else f"yes, after {row.pause_s:g} s" if row.pause_s else "yes"
         lines.append(f"| `{row.name}` | {effect} | {row.verdict} | {row.kind} | {retried} | {row.meaning} | {row.hint} |")
     return "\n".join(lines) + "\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._common.shapes import AttemptRecord, HealthEvent, Outcome, PodRecord
+from .._common.shapes import AttemptRecord, Cause, HealthEvent, NodeSeen, Outcome, PodRecord, Untested
 from .classify import Said, classify
 
 
@@ -27,13 +27,15 @@ def attempt_record(
     pods: t.Sequence[PodRecord] = (),
     events: t.Sequence[str] = (),
     health: t.Sequence[HealthEvent] = (),
+    machines: t.Sequence[NodeSeen] = (),
+    excluded: t.Sequence[Untested] = (),
 ) -> AttemptRecord:
     """The record of an attempt that has ended (docs/data_shapes.md), with its cause."""
     return {
         "attempt": number,
         "name": name,
         "outcome": outcome,
-        "cause": classify(outcome, said, exit_code=exit_code, pods=pods, events=events, health=health),
+        "cause": classify(outcome, said, exit_code=exit_code, pods=pods, events=events, health=health, ran=started is not None),
         "exit_code": exit_code,
         "created": created,
         "started": started,
@@ -42,7 +44,15 @@ def attempt_record(
         "pods": list(pods),
         "events": list(events),
         "health": list(health),
+        "machines": list(machines),
+        "excluded": list(excluded),
     }
+
+
+def acquitted(record: AttemptRecord, why: str) -> AttemptRecord:
+    """The record of an attempt whose nodes were accused while contact with most of the cluster was being lost."""
+    cause: Cause = {"reason": "Cancelled", "message": why, "nodes": [], "evidence": [why], "retryable": False}
+    return {**record, "outcome": "cancelled", "cause": cause}
 
 
 def pod_record(
@@ -58,6 +68,7 @@ def pod_record(
     restarts: int = 0,
     log: str | None = None,
     log_complete: bool = False,
+    log_problem: str | None = None,
 ) -> PodRecord:
     """One pod of an attempt (docs/data_shapes.md)."""
     return {
@@ -72,4 +83,5 @@ def pod_record(
         "restarts": restarts,
         "log": log,
         "log_complete": log_complete,
+        "log_problem": log_problem,
     }

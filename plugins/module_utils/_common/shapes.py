@@ -69,7 +69,7 @@ class Request(t.TypedDict):
     topology_key: str | None  # None: gpu.clique if the nodes carry one, else the rack label
     categories: list[CategoryRequest]
     allow_no_criteria: bool
-    bounds: dict[str, t.Any]  # max_concurrent, max_nodes, deadline_s, attempt_timeout_s, queue_timeout_s, start_grace_s, retries
+    bounds: dict[str, t.Any]  # max_concurrent, max_nodes, {deadline,attempt_timeout,queue_timeout,start_grace,node_grace}_s, retries
     isolation: IsolationOptions
     node_health: str | None  # CEL over a node; None: the default expression
 
@@ -140,6 +140,7 @@ class SnapshotNode(t.TypedDict):
     """One GPU-looking node."""
 
     name: str
+    uid: t.NotRequired[str | None]  # of the Node object: another machine of this name has another
     target: bool  # False: see exclusion
     exclusion: Exclusion | None
     findings: list[NodeFinding]  # a target with findings stays a target, but no group is built with it
@@ -169,7 +170,7 @@ class Snapshot(t.TypedDict):
 
     schema_version: int
     taken_at: str
-    server: dict[str, str | None]  # version, host
+    server: dict[str, str | None]  # version, host, uid (of namespace kube-system: no two clusters have the same)
     platform: Platform
     capabilities: dict[str, t.Any]  # trainer, jobset, dra, compute_domains, schedulers, dcgm_service, kueue, success_policy
     topology: dict[str, str | None]  # the labels that domains.rack and domains.block were read from
@@ -338,6 +339,25 @@ class PodRecord(t.TypedDict):
     restarts: int
     log: str | None  # path, relative to the archive
     log_complete: bool
+    log_problem: str | None  # why its log could not be read whole; None: it was, or it was not asked for
+
+
+class NodeState(t.TypedDict):
+    """What a node is at a moment. A value that is not known is None, and compares with nothing."""
+
+    uid: str | None  # of the Node object
+    boot_id: str | None
+    gpus: int | None  # allocatable
+    trouble: str | None  # why it cannot run anything; None: it can
+
+
+class NodeSeen(t.TypedDict):
+    """A node in the course of an attempt."""
+
+    node: str
+    before: NodeState | None  # when its pod came; None: it was never seen
+    after: NodeState | None  # when the attempt's end was decided; None: it had gone
+    fewest_gpus: int | None  # that it offered in between
 
 
 class HealthEvent(t.TypedDict):
@@ -363,6 +383,8 @@ class AttemptRecord(t.TypedDict):
     pods: list[PodRecord]
     events: list[str]  # "Warning Failed gpu-…: Failed to pull image …"
     health: list[HealthEvent]
+    machines: list[NodeSeen]  # its nodes, before and after
+    excluded: list[Untested]  # members that were left out, since they could not be tested when it began
 
 
 class GroupObservation(t.TypedDict):
@@ -387,6 +409,7 @@ class Observation(t.TypedDict):
     groups: list[GroupObservation]
     cleanup: CleanupProof | None
     cancelled: str  # why the batch was cut short; "" when it was not
+    last_look: t.NotRequired[dict[str, NodeState | None] | None]  # its nodes at the end; a node None: it is gone; None: nobody could look
 
 
 # --- measurement: what logs prove (_measure) ---

@@ -39,11 +39,13 @@ def judge_category(
     compiled: the category's criteria.
     """
     observed = {item["name"]: item for item in observation["groups"]} if observation else {}
+    look = observation.get("last_look") if observation else None
     groups = []
     for group in category["groups"]:
         measurement = measurements.get(group["name"])
         results = evaluate_all(compiled, measurement["values"]) if measurement else []
-        groups.append(judge_group(group, observed.get(group["name"]), measurement, results, allow_no_criteria=allow_no_criteria))
+        seen = observed.get(group["name"])
+        groups.append(judge_group(group, seen, measurement, results, allow_no_criteria=allow_no_criteria, last_look=look))
     members = _collect_members(groups, category["untested"])
     verdict, why = _verdict(groups, members)
     criteria = [criterion.as_dict() for criterion in compiled]

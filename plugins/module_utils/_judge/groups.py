@@ -11,10 +11,22 @@ import typing as t
 
 from .._causes.reasons import finding, reason_of
 from .._common.hostlist import fold
-from .._common.shapes import AttemptRecord, CriterionResult, Finding, Group, GroupObservation, JudgedGroup, Measurement, Member, Verdict
+from .._common.shapes import (
+    AttemptRecord,
+    CriterionResult,
+    Finding,
+    Group,
+    GroupObservation,
+    JudgedGroup,
+    Measurement,
+    Member,
+    NodeVerdict,
+    Verdict,
+)
 from .._criteria.criteria import number
 from .._measure.measurement import is_unstable
-from .ranks import Rank, failing, rank, unique
+from .machines import LastLook, machine_findings
+from .ranks import VERDICT_ORDER, Rank, failing, rank, unique, worse
 
 # Verdicts of a measurement whose values may be compared with limits all the same.
 COMPARABLE = (None, "ThresholdViolation")
@@ -29,11 +41,12 @@ def judge_group(
     criteria_results: t.Sequence[CriterionResult] = (),
     *,
     allow_no_criteria: bool = False,
+    last_look: LastLook | None = None,
 ) -> JudgedGroup:
     """Judge one group by its last attempt.
 
     group: of the plan. observation: its entry of the observation, or None when it never ran. measurement: of the last attempt, or None.
-    criteria_results: of `criteria.evaluate_all` on its values.
+    criteria_results: of `criteria.evaluate_all` on its values. last_look: of the observation.
     """
     attempts = observation["attempts"] if observation else []
     findings = _attempt_findings(group, attempts, measurement)
@@ -45,7 +58,15 @@ def judge_group(
         findings += _criteria_findings(measurement, criteria_results, complete, allow_no_criteria)
     findings += _correctness_note(measurement) + _repeat_notes(attempts, findings)
     findings = sorted(unique(findings), key=lambda item: (item["note"], rank(item)))
-    verdict = _group_verdict(findings)
+    verdict, members = _group_verdict(findings), _members(group, findings, _group_verdict(findings))
+    told = machine_findings(group["nodes"], attempts, last_look)
+    if any(reason_of(item["reason"]).effect == "convicts" for item in told) and verdict != "passed":
+        # The machine explains what its group ended with.
+        findings = sorted(unique([*told, *findings]), key=lambda item: (item["note"], rank(item)))
+        verdict, members = _group_verdict(findings), _members(group, findings, _group_verdict(findings))
+    elif told:
+        findings = [*findings, *told]
+        verdict, members = max(verdict, _group_verdict(told), key=VERDICT_ORDER.index), _with_machines(members, told)
     return {
         "name": group["name"],
         "nodes": list(group["nodes"]),
@@ -56,7 +77,7 @@ def judge_group(
         "measurement": measurement,
         "criteria": list(criteria_results) if judged and complete else [],
         "findings": findings,
-        "members": _members(group, findings, verdict),
+        "members": members,
     }
 
 
@@ -67,8 +88,10 @@ def _attempt_findings(group: Group, attempts: t.Sequence[AttemptRecord], measure
     measured = _measurement_findings(group, last, measurement) if last["outcome"] not in ("not_started", "cancelled") else []
     causes = _cause_findings(last)
     if last["outcome"] == "succeeded" and measurement and measurement["complete"]:
-        # A worker evicted after the result was complete took nothing away from it.
-        causes = [item for item in causes if item["reason"] != "Evicted"]
+        # A worker evicted after the result was complete took nothing away from it; nor did a read that failed after the log's end.
+        causes = [item for item in causes if item["reason"] not in ("Evicted", "LogUnavailable")]
+    if any(item["reason"] == "LogUnavailable" for item in causes):
+        measured = [item for item in measured if rank(item) != Rank.COMPLETENESS]  # nothing was read: that is why
     told = {rank(item) for item in failing(measured)} - {Rank.COMPLETENESS}
     if told:
         # The log often knows better than "exit code 1".
@@ -233,6 +256,18 @@ def _members(group: Group, findings: list[Finding], verdict: Verdict) -> dict[st
             accusing = reason_of(bad[0]["reason"]).effect != "untested"
             members[node] = {"verdict": "suspect" if accusing else "untested", "findings": own or _of_others(findings)}
     return members
+
+
+def _with_machines(members: t.Mapping[str, Member], told: t.Sequence[Finding]) -> dict[str, Member]:
+    """What became of the machines, beside what the test said of them: it touches only the nodes that it names."""
+    states: dict[str, NodeVerdict] = {"convicts": "failed", "suspects": "suspect", "untested": "untested"}
+    result = dict(members)
+    for item in told:
+        node = t.cast(str, item["node"])
+        known = result[node]
+        verdict = worse(known["verdict"], states[reason_of(item["reason"]).effect])
+        result[node] = {**known, "verdict": verdict, "findings": [item, *known["findings"]]}
+    return result
 
 
 def _of_others(findings: list[Finding]) -> list[Finding]:

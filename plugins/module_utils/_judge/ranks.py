@@ -29,6 +29,7 @@ _RANKS = {
     "TransportFallback": Rank.TRANSPORT,
     "WorkloadFailed": Rank.BROKEN,
     "TimedOut": Rank.BROKEN,
+    "LogUnavailable": Rank.COMPLETENESS,
     "LogIncomplete": Rank.COMPLETENESS,
     "NoMeasurement": Rank.COMPLETENESS,
     "ThresholdViolation": Rank.THRESHOLDS,

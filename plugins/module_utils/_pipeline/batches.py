@@ -11,7 +11,7 @@ from .._causes.evidence import Evidence, shipped
 from .._cluster.client import Client
 from .._cluster.conditions import hardware_evidence
 from .._common.errors import InputError, ReadinessError
-from .._common.shapes import Category, Observation
+from .._common.shapes import Category, NodeState, Observation, SnapshotNode
 from .._criteria.health import DEFAULT_EXPRESSION, HealthCheck, compile_health, evaluate_health
 from .._plan.isolation import wave_category
 from .._run.engine import WORKERS, Engine
@@ -55,9 +55,15 @@ def engine_of(
         groups=category["groups"],
         bounds={**plan["bounds"], "attempt_timeout_s": category["template"]["attempt_timeout_s"]},
         deadline_at=meta["deadline_epoch"],
+        planned={row["name"]: _planned(row) for row in run.read_snapshot()["nodes"]},
         finished=run.read_attempts(category["short_id"]),
     )
     return Engine(client, batch, health=lambda node: node_unhealthy(check, evidence, node), progress=progress, alive=alive)
+
+
+def _planned(row: SnapshotNode) -> NodeState:
+    gpus, versions = row["gpu"], row["versions"]
+    return {"uid": row.get("uid"), "boot_id": versions.get("boot_id"), "gpus": gpus["allocatable"], "trouble": None}
 
 
 def run_category(run: RunDirectory, category: Category, engine: Engine) -> Observation:

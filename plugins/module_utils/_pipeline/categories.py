@@ -108,10 +108,16 @@ def measure_attempt(run: RunDirectory, category: Category, group: Group, attempt
     context = {
         **{key: value for key, value in category["measure"].items() if key not in ("kind", "collective")},
         "exit_code": attempt["exit_code"],
-        "nodes": group["nodes"],
+        "nodes": _of_attempt(group, attempt),
         "expect_transport": None if expected == "any" else expected,
     }
     return measure(category["measure"]["kind"], paths, {key: value for key, value in context.items() if value is not None})
+
+
+def _of_attempt(group: Group, attempt: AttemptRecord) -> list[str]:
+    """The members that an attempt was made with."""
+    out = {item["node"] for item in attempt.get("excluded") or ()}
+    return [node for node in group["nodes"] if node not in out]
 
 
 def _logs(category: Category, attempt: AttemptRecord) -> list[str]:

@@ -60,7 +60,7 @@ def _attempt(raw: t.Any, place: str) -> AttemptRecord:
     pods: list[t.Any] = [{**pod_record(""), **of_type(pod, dict, f"{place}.pods")} for pod in given.get("pods") or []]
     health: list[t.Any] = [{"message": "", "evidence": [], **item} for item in given.get("health") or []]
     said = Said(given.get("reason"), str(given.get("message") or ""), tuple(given.get("nodes") or ()))
-    times = {key: given[key] for key in ("created", "started", "finished", "duration_s") if key in given}
+    kept = {key: given[key] for key in ("created", "started", "finished", "duration_s", "machines", "excluded") if key in given}
     return attempt_record(
         given.get("attempt", 1),
         one_of(given.get("outcome"), OUTCOMES, "outcome", f"{place}.outcome"),
@@ -70,7 +70,7 @@ def _attempt(raw: t.Any, place: str) -> AttemptRecord:
         pods=pods,
         events=[str(line) for line in given.get("events") or []],
         health=health,
-        **times,
+        **kept,
     )
 
 

@@ -14,15 +14,17 @@ import typing as t
 from .._causes.api_words import Waiting, reason_of_word, refusal_of, waiting_of
 from .._causes.exit_codes import KILLED
 from .._common.hostlist import fold
-from .._common.shapes import HealthEvent, Outcome
+from .._common.shapes import HealthEvent, NodeState, Outcome, Untested
 from .._workload.mpi_script import SETUP_ERROR, SETUP_EXIT_CODE
-from .projections import Facts, lost_reason
+from .contact import News
+from .projections import Facts
 from .steps import Target
 
 # Hundreds of workers that end because one failed have nothing to say; see Attempt.pods_to_log.
 MAX_WORKER_LOGS = 8
 # Objects about which events are asked: the Job, and this many of its pods.
 MAX_PODS_ASKED = 8
+QUIET = News()
 
 
 class State(enum.Enum):
@@ -69,10 +71,17 @@ class Attempt:
     trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)  # by pod: when it began to wait with trouble
     under_way: set[t.Any] = dataclasses.field(default_factory=set)  # steps that have not ended; one of each kind at most
     polled_at: dict[str, float] = dataclasses.field(default_factory=dict)  # log, refusal: when they were asked for last
+    heard_at: float | None = None  # when its launcher last printed something
+    unclaimed: list[tuple[Facts, bool]] = dataclasses.field(default_factory=list)  # pods seen before the UID of its Job was known
+    before: dict[str, NodeState | None] = dataclasses.field(default_factory=dict)  # its nodes, when it began
+    after: dict[str, NodeState | None] = dataclasses.field(default_factory=dict)  # and when its end was decided
+    fewest_gpus: dict[str, int] = dataclasses.field(default_factory=dict)  # that its nodes offered meanwhile
+    excluded: list[Untested] = dataclasses.field(default_factory=list)  # members of the group that it began without
     health: list[HealthEvent] = dataclasses.field(default_factory=list)
     refusal: str = ""  # why the cluster does not let the Job create its pods, where no patience mends that
     events: list[str] = dataclasses.field(default_factory=list)
     logs: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
+    log_problems: dict[str, str] = dataclasses.field(default_factory=dict)  # by pod: why its log could not be read whole
     decision: Decision | None = None
 
     def launcher(self) -> Facts | None:
@@ -94,6 +103,36 @@ class Attempt:
         """What steps may know of it: values, so that no thread but the engine's loop ever writes an attempt."""
         return Target(self.group, self.number, self.name, tuple(self.nodes), dict(self.env))
 
+    def has_come(self, node: str) -> bool:
+        """Whether a pod of the attempt has been bound to this node."""
+        return any(pod["node"] == node for pod in self.pods.values())
+
+    def see_illness(self, told: HealthEvent) -> None:
+        """A node that its own evidence condemns; the first word counts."""
+        if all(item["node"] != told["node"] for item in self.health):
+            self.health.append(told)
+
+    def see_node(self, name: str, state: NodeState | None) -> None:
+        """Takes in what a watch says of one of its nodes: until a pod is there, what it is; from then on, what becomes of it."""
+        if not self.has_come(name) and self.started_at is None:
+            self.before[name] = state
+        elif state and state["gpus"] is not None:
+            self.fewest_gpus[name] = min(state["gpus"], self.fewest_gpus.get(name, state["gpus"]))
+
+    def claim_pod(self, pod: Facts, gone: bool) -> None:
+        """A pod that bears the name of its Job. It is one of its pods if the Job controls it; labels anybody can write."""
+        if self.uid is None:
+            self.unclaimed.append((pod, gone))
+        elif pod["owner"] == self.uid:
+            self.see_pod(pod, gone)
+
+    def own(self, uid: str) -> None:
+        """Its Job exists; pods that were seen too early are looked at again."""
+        self.uid = uid
+        early, self.unclaimed = self.unclaimed, []
+        for pod, gone in early:
+            self.claim_pod(pod, gone)
+
     def see_pod(self, pod: Facts, gone: bool) -> None:
         """Takes in what a watch says of a pod; one that is gone stays with its last facts, which say how it ended.
 
@@ -107,19 +146,22 @@ class Attempt:
             self.removed.append(pod["name"])
 
 
-def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], nodes: t.Mapping[str, Facts]) -> Decision | None:
+def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], news: News = QUIET) -> Decision | None:
     """The decision that the facts allow now, or None while the attempt goes on.
 
-    bounds: attempt_timeout_s, queue_timeout_s, start_grace_s. nodes: node facts by name, only consulted for members.
+    bounds: attempt_timeout_s, queue_timeout_s, start_grace_s. news: of the silent members. What a workload that failed says of itself is
+    not the last word while a member is silent: it may have failed because that one died.
     """
+    ended = _launcher_ended(attempt)
+    if ended and ended.outcome == "succeeded":
+        return ended
+    told = _unwell(attempt) or _pod_refused(attempt, news) or _node_lost(attempt, news)
+    if told:
+        return told
+    if news.unsettled:
+        return _out_of_time(attempt, now, bounds, news)
     return (
-        _launcher_ended(attempt, nodes)
-        or _node_trouble(attempt, nodes)
-        or _pod_refused(attempt, nodes)
-        or _job_ended(attempt)
-        or _removed(attempt)
-        or _cannot_start(attempt, now, bounds)
-        or _out_of_time(attempt, now, bounds)
+        _removed(attempt) or ended or _job_ended(attempt) or _cannot_start(attempt, now, bounds) or _out_of_time(attempt, now, bounds, news)
     )
 
 
@@ -134,7 +176,7 @@ def lacks_pods(attempt: Attempt) -> bool:
     return not attempt.queued and len(attempt.pods) < len(attempt.nodes)
 
 
-def _launcher_ended(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> Decision | None:
+def _launcher_ended(attempt: Attempt) -> Decision | None:
     launcher = attempt.launcher()
     end = launcher and launcher["terminated"]
     if not launcher or not end:
@@ -144,26 +186,30 @@ def _launcher_ended(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> Decision 
         return Decision("succeeded", exit_code=0)
     if end["reason"] == "OOMKilled":
         return Decision("failed", "OOMKilled", _out_of_memory(launcher), _named(launcher), code)
-    if launcher["reason"] or launcher["disruption"]:
-        refused = _refusal(launcher, nodes)
-        if refused:
-            return refused
-    if attempt.removed:
-        return _node_trouble(attempt, nodes) or _pod_refused(attempt, nodes) or _removed(attempt)
     culprit = _first_failed(attempt)
     if code in KILLED and culprit and culprit is not launcher:
         return _failed_pod(culprit)
     return Decision("failed", *_setup_error(end, f"the launcher ended with exit code {code}"), [], code)
 
 
-def _node_trouble(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> Decision | None:
-    if attempt.health:
-        named = [item["node"] for item in attempt.health]
-        return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
-    gone = {name: why for name in attempt.nodes if nodes and (why := lost_reason(nodes.get(name)))}
-    if gone:
-        text = "; ".join(f"{_were(names)} lost during the test ({why})" for why, names in _by_reason(gone))
-        return Decision("failed" if attempt.started_at is not None else "not_started", "NodeLost", text, sorted(gone))
+def _unwell(attempt: Attempt) -> Decision | None:
+    if not attempt.health:
+        return None
+    named = [item["node"] for item in attempt.health]
+    return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
+
+
+def _node_lost(attempt: Attempt, news: News) -> Decision | None:
+    """A member that has died. Where nothing had run yet, the test did not bring it down; a deleted Node object is somebody's doing."""
+    started = attempt.started_at is not None
+    outcome: Outcome = "failed" if started else "not_started"
+    if news.lost:
+        when = "during the test" if started else "before the test had begun"
+        text = "; ".join(f"{_were(names)} lost {when} ({why})" for why, names in _by_reason(news.lost))
+        return Decision(outcome, "NodeLost" if started else "NodeUnavailable", text, sorted(news.lost))
+    if news.deleted:
+        text = "; ".join(f"{_were(names)} deleted from the cluster ({why})" for why, names in _by_reason(news.deleted))
+        return Decision(outcome, "NodeUnavailable", text, sorted(news.deleted))
     return None
 
 
@@ -176,9 +222,9 @@ def _were(names: list[str]) -> str:
     return f"{names[0]} was" if len(names) == 1 else f"{fold(names)} were"
 
 
-def _pod_refused(attempt: Attempt, nodes: t.Mapping[str, Facts]) -> Decision | None:
+def _pod_refused(attempt: Attempt, news: News) -> Decision | None:
     for pod in _by_index(attempt):
-        refused = _refusal(pod, nodes)
+        refused = _refusal(pod, news)
         if refused:
             return refused
     return None
@@ -191,13 +237,13 @@ def _removed(attempt: Attempt) -> Decision | None:
     return Decision("failed", "Evicted", f"{', '.join(attempt.removed[:4])}: deleted during the test by somebody else than this run")
 
 
-def _refusal(pod: Facts, nodes: t.Mapping[str, Facts]) -> Decision | None:
+def _refusal(pod: Facts, news: News) -> Decision | None:
     text = pod["message"] or ""
     if pod["disruption"] and (pod["phase"] == "Failed" or pod["deleting"]):
-        # Taints tell of dead nodes, but an operator's own taint evicts from a healthy one just so.
-        tainted = pod["disruption"]["reason"] == "DeletionByTaintManager"
-        reason = "NodeLost" if tainted and not (pod["node"] in nodes and not lost_reason(nodes[pod["node"]])) else "Evicted"
-        return Decision("failed", reason, f"{pod['name']}: {pod['disruption']['reason']}: {pod['disruption']['message']}", _named(pod))
+        # Taints tell of dead nodes, but an operator's own taint evicts from a healthy one just so: the node itself says which it was.
+        if pod["disruption"]["reason"] == "DeletionByTaintManager" and (pod["node"] in news.lost or pod["node"] in news.unsettled):
+            return None
+        return Decision("failed", "Evicted", f"{pod['name']}: {pod['disruption']['reason']}: {pod['disruption']['message']}", _named(pod))
     reason = refusal_of(pod["reason"])
     if not reason:
         return None
@@ -270,10 +316,12 @@ def _cannot_start(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -
     return None
 
 
-def _out_of_time(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any]) -> Decision | None:
+def _out_of_time(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], news: News) -> Decision | None:
     if attempt.started_at is not None:
         if now - attempt.started_at < bounds["attempt_timeout_s"]:
             return None
+        if news.silent:
+            return _node_lost(attempt, news._replace(lost=news.silent))
         return Decision("timed_out", "TimedOut", f"still running after attempt_timeout_s = {bounds['attempt_timeout_s']} s")
     if now - attempt.created_at < bounds["queue_timeout_s"]:
         return None

@@ -16,33 +16,37 @@ import time
 import typing as t
 
 from .._archive.journal import Journal
-from .._causes.wordings import reason_of_refusal, reason_of_wording
+from .._causes.classify import NOT_READ
+from .._causes.reasons import reason_of
+from .._causes.wordings import reason_of_wording
 from .._cluster.client import Client
-from .._cluster.kinds import JOB, NODE, POD
+from .._cluster.kinds import NODE, POD
 from .._common.errors import ClusterError
-from .._common.shapes import AttemptRecord, CleanupProof, Group, Observation
-from .._common.times import utc
+from .._common.shapes import AttemptRecord, CleanupProof, Group, NodeState, Observation, Untested
 from .._workload import names
 from . import anchors, cleanup
 from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods
+from .contact import Contact
+from .fitness import Fitness
+from .last_look import LastLook
 from .logs import PodLog
 from .messages import Batch, Seen, Step, Taken
 from .pool import Pool
-from .projections import Facts, job_facts, lost_reason, node_facts, pod_facts
-from .records import record_of
+from .projections import Facts, lost_reason, node_state
+from .records import acquit, ending, observation_of, progress_line, record_of, refusal_by, states_before, words_of
 from .steps import Collected, Steps
 from .watcher import Watcher
+from .watches import start_watches
 
 TICK_S = 0.2
 LOG_POLL_S = 5.0
+# A silent node is lost after this, where the plan of an older archive does not say; a kubelet that restarts is back long before.
+NODE_GRACE_S = 40.0
 PROGRESS_S = 10.0
 WORKERS = 16
 FEW = 4
 # Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
 RELEASE_S = 60.0
-# Up to this many lost nodes are the nodes' own affair, however small the batch.
-FEW_NODES = 3
-EXPIRY_MARGIN_S = 3600.0
 # How long a batch that is to end waits for steps that hang.
 HURRY_S = 45.0
 
@@ -73,7 +77,9 @@ class Engine:
             Step.POLL_LOG: Pool(WORKERS, "poll"),
             Step.ASK_REFUSAL: Pool(FEW, "ask"),
         }
-        self._nodes: dict[str, Facts] = {}
+        self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S))
+        self._fitness = Fitness(self._contact, batch.planned, batch.template.get("tolerations", ()), self._unwell)
+        self._not_before: dict[str, float] = {}  # by group that is to be repeated
         self._live: dict[str, Attempt] = {}  # by object name
         self._records: dict[str, list[AttemptRecord]] = {
             group["name"]: list(batch.finished.get(group["name"], [])) for group in batch.groups
@@ -86,16 +92,15 @@ class Engine:
         self._cancelled = ""
         self._broken = ""
         self._synced: set[str] = set()
-        self._nodes_changed = False
         self._journal = Journal(os.path.join(batch.run_dir, "journal.jsonl"))
         self._told_at = time.monotonic()
 
     def _is_final(self, records: t.Sequence[AttemptRecord]) -> bool:
-        """Whether a group needs no further attempt. One that was cancelled was never really tried."""
+        """Whether a group needs no further attempt. One that was cancelled was never really tried, and uses up no repetition."""
         if not records or records[-1]["outcome"] == "cancelled":
             return False
-        cause = records[-1]["cause"]
-        return not (cause and cause["retryable"] and len(records) <= self._batch.bounds["retries"])
+        cause, tried = records[-1]["cause"], [record for record in records if record["outcome"] != "cancelled"]
+        return not (cause and cause["retryable"] and len(tried) <= self._batch.bounds["retries"])
 
     # Control
 
@@ -106,11 +111,13 @@ class Engine:
     def run(self) -> Observation:
         """The whole batch. Returns an observation (docs/data_shapes.md). Raises ClusterError only before anything was created."""
         watchers: list[Watcher] = []
+        look: dict[str, NodeState | None] | None = None
         try:
             if self._waiting:  # otherwise an earlier start of the run has done it all
                 self._make_anchor()
                 watchers = self._start_watches()
                 self._loop()
+            look = self._look_again(watched=bool(watchers))
         finally:
             for watcher in watchers:
                 watcher.stop()
@@ -119,13 +126,7 @@ class Engine:
                 pool.stop()
             self._journal.write("batch_end", time.time(), category=self._batch.category, cleanup=proof)
             self._journal.close()
-        return {
-            "groups": [
-                {"name": group["name"], "nodes": group["nodes"], "attempts": self._records[group["name"]]} for group in self._batch.groups
-            ],
-            "cleanup": proof,
-            "cancelled": self._cancelled or self._broken,
-        }
+        return observation_of(self._batch.groups, self._records, proof, self._cancelled or self._broken, look)
 
     # The loop
 
@@ -158,47 +159,55 @@ class Engine:
                 self._to_decided(attempt, Decision("cancelled", "Cancelled", why))
 
     def _check_contact(self) -> None:
-        """Most nodes do not die at once: then the control plane or the network is at fault, and none of them is accused."""
-        if not self._nodes_changed or self._broken or "node" not in self._synced:
+        """Contact with most of the cluster is lost: nobody is accused, nor are those that were accused while it was being lost."""
+        if self._broken or "node" not in self._synced:
             return
-        self._nodes_changed = False
-        members = {name for group in self._batch.groups for name in group["nodes"]}
-        gone = [name for name in members if lost_reason(self._nodes.get(name))]
-        if len(gone) <= max(FEW_NODES, len(members) // 2):
+        self._broken = self._contact.outage(time.monotonic())
+        if not self._broken:
             return
-        self._broken = f"contact with {len(gone)} of {len(members)} nodes was lost at once: look at the control plane and the network first"
-        acquitted = Decision("cancelled", "Cancelled", self._broken)
-        for records in self._records.values():
-            cause = records[-1]["cause"] if records else None
-            if cause and cause["reason"] == "NodeLost":
-                records[-1]["outcome"] = "cancelled"
-                records[-1]["cause"] = {
-                    "reason": "Cancelled",
-                    "message": self._broken,
-                    "nodes": [],
-                    "evidence": [self._broken],
-                    "retryable": False,
-                }
+        for group, record in acquit(self._records, self._contact.silent_nodes(), self._broken).items():
+            self._journal.write("attempt_acquitted", time.time(), category=self._batch.category, group=group, record=record)
         for attempt in self._live.values():
             if attempt.decision and attempt.decision.reason == "NodeLost":
-                attempt.decision = acquitted
+                attempt.decision = Decision("cancelled", "Cancelled", self._broken)
 
     def _never_started(self, group: Group, why: str) -> AttemptRecord:
-        attempt = Attempt(group["name"], list(group["nodes"]), len(self._records[group["name"]]) + 1, "")
+        attempt = self._new_attempt(group, [])
         attempt.decision = Decision("cancelled", "Cancelled", f"never started: {why}")
         return record_of(attempt, attempt.decision)
 
     def _admit(self) -> None:
         if "node" not in self._synced:
             return
+        now = time.monotonic()
         limit = self._batch.bounds["max_concurrent"]
         for group in list(self._waiting):
             if len(self._live) >= limit:
                 return
-            if any(node in self._busy for node in group["nodes"]):
+            if any(node in self._busy for node in group["nodes"]) or now < self._not_before.get(group["name"], now):
                 continue
+            excluded = self._fitness.excluded(group["nodes"], now)
+            if excluded is None:
+                continue  # a node may be back in a moment
             self._waiting.remove(group)
-            self._to_creating(group)
+            self._begin(group, excluded)
+
+    def _begin(self, group: Group, excluded: list[Untested]) -> None:
+        """An attempt with the members that can be tested now; with none of them it has ended before it began."""
+        attempt = self._new_attempt(group, excluded)
+        if attempt.nodes:
+            self._to_creating(attempt)
+            return
+        words = "; ".join(f"{item['node']}: {item['message']}" for item in excluded)
+        attempt.decision = Decision("not_started", excluded[0]["reason"], words, [item["node"] for item in excluded])
+        self._keep(attempt, record_of(attempt, attempt.decision))
+
+    def _new_attempt(self, group: Group, excluded: list[Untested]) -> Attempt:
+        number = len(self._records[group["name"]]) + 1
+        name = names.attempt_name(self._batch.run_id, self._batch.category, group["name"], number)
+        left = [node for node in group["nodes"] if node not in {item["node"] for item in excluded}]
+        env = dict(group.get("env") or {})
+        return Attempt(group["name"], left, number, name, env, created_at=time.monotonic(), excluded=excluded)
 
     # Messages
 
@@ -223,6 +232,8 @@ class Engine:
             self._tell(f"{self._batch.title}: {seen.facts}")
         elif seen.event == "SYNCED":
             self._synced.add(seen.kind)
+            if seen.kind == NODE.name:
+                self._contact.expect(self._members(), time.monotonic())
         elif seen.kind == NODE.name:
             self._on_node(seen.event, seen.facts)
         elif seen.kind == POD.name:
@@ -231,33 +242,35 @@ class Engine:
             self._on_job(seen.event, seen.facts)
 
     def _on_node(self, event: str, node: Facts) -> None:
-        name = node["metadata"]["name"]
-        self._nodes_changed = True
+        name, now = node["metadata"]["name"], time.monotonic()
         if event == "DELETED":
-            self._nodes.pop(name, None)
-            return
-        self._nodes[name] = node
+            self._contact.lose(name, now)
+        else:
+            self._contact.see(node, now)
         holder = self._busy.get(name)
         attempt = self._live.get(holder) if holder else None
-        if attempt and attempt.state in (State.WAITING, State.RUNNING):
-            self._check_health(attempt, node)
+        if attempt and attempt.decision is None:
+            attempt.see_node(name, self._contact.state(name))
+            if event != "DELETED" and attempt.state is not State.CREATING:
+                self._check_health(attempt, node)
 
     def _check_health(self, attempt: Attempt, node: Facts) -> None:
-        name = node["metadata"]["name"]
-        if self._health is None or lost_reason(node) or any(item["node"] == name for item in attempt.health):
-            return
-        unwell = self._health(node)
+        unwell = self._unwell(node)
         if unwell:
-            attempt.health.append({"node": name, "message": unwell["message"], "evidence": unwell["evidence"]})
+            attempt.see_illness({"node": node["metadata"]["name"], "message": unwell["message"], "evidence": unwell["evidence"]})
+
+    def _unwell(self, node: Facts) -> dict[str, t.Any] | None:
+        """What the health expression says of a node; of one that is silent it would say old news."""
+        return self._health(node) if self._health and lost_reason(node) is None else None
 
     def _on_pod(self, event: str, pod: Facts) -> None:
         attempt = self._live.get(pod["job"] or "")
         if attempt is not None:
-            attempt.see_pod(pod, gone=event == "DELETED")
+            attempt.claim_pod(pod, gone=event == "DELETED")
 
     def _on_job(self, event: str, job: Facts) -> None:
         attempt = self._live.get(job["name"])
-        if attempt is None:
+        if attempt is None or attempt.uid not in (None, job["uid"]):
             return
         if event == "DELETED":
             if attempt.decision is None and not job["complete"] and not job["failed"]:
@@ -281,18 +294,18 @@ class Engine:
         elif taken.step is Step.REMOVE and attempt.state is State.REMOVING:
             self._on_removed(attempt, taken)
         elif taken.error is not None:
-            self._tell(f"{self._batch.title}: {attempt.group}: could not {taken.step.value}: {_words(taken.error)}")
+            self._tell(f"{self._batch.title}: {attempt.group}: could not {taken.step.value}: {words_of(taken.error)}")
+        elif taken.step is Step.POLL_LOG:
+            attempt.heard_at = time.monotonic() if taken.result else attempt.heard_at
         elif taken.step is Step.ASK_REFUSAL:
             # Quota that is used up may be freed, also by our own groups: that waits for queue_timeout_s.
             attempt.refusal = next((line for line in reversed(taken.result) if reason_of_wording(line) != "Quota"), "")
 
     def _on_created(self, attempt: Attempt, taken: Taken) -> None:
         if taken.error is None:
-            attempt.uid = taken.result
+            attempt.own(taken.result)
         else:
-            status = taken.error.status if isinstance(taken.error, ClusterError) else None
-            text = taken.error.message if isinstance(taken.error, ClusterError) else str(taken.error)
-            refused = Decision("not_started", reason_of_refusal(status, text), _words(taken.error))
+            refused = Decision("not_started", refusal_by(taken.error), words_of(taken.error))
             if attempt.decision is None:  # else it was cancelled meanwhile
                 self._to_decided(attempt, refused)
         self._to_waiting(attempt)
@@ -300,18 +313,21 @@ class Engine:
     def _on_collected(self, attempt: Attempt, taken: Taken) -> None:
         if taken.error is None:
             found = t.cast(Collected, taken.result)
-            attempt.logs, attempt.events = found.logs, found.events
+            attempt.logs, attempt.events, attempt.log_problems = found.logs, found.events, found.problems
             for node in found.nodes:
                 self._check_health(attempt, node)
+                self._contact.see(node, time.monotonic())
+                attempt.after[node["metadata"]["name"]] = node_state(node)
         else:
-            attempt.events.append(f"Warning CollectFailed {attempt.name}: {_words(taken.error)}")
-            self._tell(f"{self._batch.title}: {attempt.group}: logs could not be collected: {_words(taken.error)}")
+            attempt.log_problems = {pod["name"]: words_of(taken.error) for pod in attempt.pods_to_log()}
+            attempt.events.append(f"{NOT_READ}{words_of(taken.error)}")
+            self._tell(f"{self._batch.title}: {attempt.group}: logs could not be collected: {words_of(taken.error)}")
         self._to_removing(attempt)
 
     def _on_removed(self, attempt: Attempt, taken: Taken) -> None:
         if taken.error is not None:
             # What is left then is looked for, and told, by the cleanup at the end.
-            self._tell(f"{self._batch.title}: {attempt.group}: its Job could not be deleted: {_words(taken.error)}")
+            self._tell(f"{self._batch.title}: {attempt.group}: its Job could not be deleted: {words_of(taken.error)}")
         self._to_releasing(attempt)
 
     # Transitions of one attempt: CREATING → WAITING → RUNNING → COLLECTING → REMOVING → RELEASING → DONE
@@ -321,7 +337,7 @@ class Engine:
         if attempt.state in (State.WAITING, State.RUNNING):
             if attempt.state is State.WAITING and all_running(attempt):
                 self._to_running(attempt, now)
-            decision = decide(attempt, now, self._batch.bounds, self._nodes)
+            decision = decide(attempt, now, self._batch.bounds, self._contact.news(attempt.nodes, now, attempt.heard_at))
             if decision:
                 self._to_decided(attempt, decision)
             else:
@@ -339,20 +355,16 @@ class Engine:
         if not (self._cancelled or self._broken) or attempt.finished_at is None or now - attempt.finished_at < HURRY_S:
             return
         if attempt.state is State.COLLECTING:
-            attempt.events.append(f"Warning CollectFailed {attempt.name}: the logs were not read within {HURRY_S:.0f} s of the end")
+            attempt.events.append(f"{NOT_READ}the logs were not read within {HURRY_S:.0f} s of the end")
             self._to_removing(attempt)
         elif now - attempt.finished_at >= 2 * HURRY_S:
             self._to_done(attempt)
 
-    def _to_creating(self, group: Group) -> None:
-        number = len(self._records[group["name"]]) + 1
-        name = names.attempt_name(self._batch.run_id, self._batch.category, group["name"], number)
-        attempt = Attempt(group["name"], list(group["nodes"]), number, name, dict(group.get("env") or {}), created_at=time.monotonic())
-        self._live[name] = attempt
+    def _to_creating(self, attempt: Attempt) -> None:
+        self._live[attempt.name] = attempt
         for node in attempt.nodes:
-            self._busy[node] = name
-            if node in self._nodes:  # it may have fallen ill while nothing ran on it
-                self._check_health(attempt, self._nodes[node])
+            self._busy[node] = attempt.name
+            attempt.see_node(node, self._contact.state(node))
         self._note(attempt, "attempt_creating", nodes=attempt.nodes)
         target, owner = attempt.target(), list(self._owner)
         self._submit(attempt, Step.CREATE, lambda: self._steps.create(target, owner))
@@ -369,6 +381,7 @@ class Engine:
     def _to_decided(self, attempt: Attempt, decision: Decision) -> None:
         """The attempt has ended; what is left of it is collected, once its creation is over."""
         attempt.finished_at = time.monotonic()
+        attempt.after = {node: self._contact.state(node) for node in attempt.nodes}
         self._note(attempt, "attempt_decided", outcome=decision.outcome, reason=decision.reason, message=decision.message)
         attempt.decision = decision
         if attempt.state is not State.CREATING:
@@ -384,7 +397,8 @@ class Engine:
     def _to_removing(self, attempt: Attempt) -> None:
         self._note(attempt, "attempt_deleting")
         attempt.state = State.REMOVING
-        stranded = [pod for pod in attempt.pods.values() if pod["node"] and lost_reason(self._nodes.get(pod["node"]))]
+        gone = self._lost_nodes()
+        stranded = [pod for pod in attempt.pods.values() if pod["node"] in gone]
         target, uid = attempt.target(), attempt.uid
         self._submit(attempt, Step.REMOVE, lambda: self._steps.remove(target, uid, stranded))
 
@@ -392,19 +406,24 @@ class Engine:
         attempt.state = State.RELEASING
 
     def _to_done(self, attempt: Attempt) -> None:
-        record = record_of(attempt, t.cast(Decision, attempt.decision))
-        self._journal.write("attempt_done", time.time(), category=self._batch.category, group=attempt.group, record=record)
-        attempt.state = State.DONE
         del self._live[attempt.name]
         for node in attempt.nodes:
             if self._busy.get(node) == attempt.name:
                 del self._busy[node]
+        self._keep(attempt, record_of(attempt, t.cast(Decision, attempt.decision)))
+
+    def _keep(self, attempt: Attempt, record: AttemptRecord) -> None:
+        """The record of an attempt that is over; its group comes again where its cause may mend itself."""
+        self._journal.write("attempt_done", time.time(), category=self._batch.category, group=attempt.group, record=record)
+        attempt.state = State.DONE
         self._records[attempt.group].append(record)
-        again = not self._cancelled and not self._is_final(self._records[attempt.group])
-        if record["outcome"] != "succeeded":
-            self._tell(f"{self._batch.title}: {_ending(attempt, record)}{' - retrying' if again else ''}")
+        again = not self._cancelled and not self._broken and not self._is_final(self._records[attempt.group])
+        if record["cause"]:
+            self._tell(f"{self._batch.title}: {ending(attempt, record)}{' - retrying' if again else ''}")
         if again:
             group = next(group for group in self._batch.groups if group["name"] == attempt.group)
+            cause = record["cause"]
+            self._not_before[attempt.group] = time.monotonic() + (reason_of(cause["reason"]).pause_s if cause else 0.0)
             self._waiting.append(group)
 
     # While an attempt runs
@@ -432,32 +451,29 @@ class Engine:
     # Whole batch
 
     def _make_anchor(self) -> None:
-        batch = self._batch
-        self._journal.write("batch_start", time.time(), category=batch.category, groups=len(batch.groups))
-        expires = utc(max(batch.deadline_at, time.time()) + EXPIRY_MARGIN_S)
-        self._owner = anchors.make_anchor(self._client, self._namespace, batch.run_id, batch.category, expires)
-        if any(len(group["nodes"]) > 1 for group in batch.groups):
-            port = batch.template["ssh_port"]
-            anchors.make_keys(self._client, self._namespace, batch.run_id, batch.category, self._owner, port)
+        self._journal.write("batch_start", time.time(), category=self._batch.category, groups=len(self._batch.groups))
+        self._owner = anchors.open_batch(self._client, self._batch, time.time())
 
     def _start_watches(self) -> list[Watcher]:
-        def deliver(kind: str, event: str, facts: t.Any) -> None:
-            self._queue.put(Seen(kind, event, facts))
-
         label = anchors.category_selector(self._batch.run_id, self._batch.category)
-        watchers = [
-            Watcher(self._client, NODE.name, NODE.path(), node_facts, deliver),
-            Watcher(self._client, POD.name, POD.path(self._namespace), pod_facts, deliver, label_selector=label),
-            Watcher(self._client, JOB.name, JOB.path(self._namespace), job_facts, deliver, label_selector=label),
-        ]
-        for watcher in watchers:
-            watcher.start()
-        return watchers
+        return start_watches(self._client, self._namespace, label, lambda *seen: self._queue.put(Seen(*seen)))
 
     def _clean_up(self) -> CleanupProof:
-        gone = {name for group in self._batch.groups for name in group["nodes"] if self._nodes and lost_reason(self._nodes.get(name))}
         selector = anchors.category_selector(self._batch.run_id, self._batch.category)
-        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=gone)
+        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=self._lost_nodes())
+
+    def _members(self) -> set[str]:
+        return {name for group in self._batch.groups for name in group["nodes"]}
+
+    def _lost_nodes(self) -> set[str]:
+        """Members whose kubelets will confirm nothing any more."""
+        now = time.monotonic()
+        return {name for name in self._members() if self._contact.trouble(name) and self._contact.settled(name, now)}
+
+    def _look_again(self, *, watched: bool) -> dict[str, NodeState | None] | None:
+        before = {name: states_before(self._records, name) for name in sorted(self._members())}
+        look = LastLook(self._pools[Step.ASK_REFUSAL], self._steps.look_at, self._contact, self._fitness, self._tell)
+        return look.take(before, self._drain if watched else None, lambda: self._alive() and not (self._cancelled or self._broken))
 
     def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
         name = attempt.name
@@ -481,19 +497,4 @@ class Engine:
             return
         self._told_at = now
         running = sum(1 for attempt in self._live.values() if attempt.state is State.RUNNING)
-        done = len(self._batch.groups) - len(self._waiting) - len(self._live)
-        starting = len(self._live) - running
-        parts = f"{running} running, {starting} starting or ending, {len(self._waiting)} waiting"
-        self._tell(f"{self._batch.title}: {done} of {len(self._batch.groups)} groups done, {parts}")
-
-
-def _ending(attempt: Attempt, record: AttemptRecord) -> str:
-    """How an attempt that did not succeed ended, in one line."""
-    where = ", ".join(attempt.nodes[:3]) + (" …" if len(attempt.nodes) > 3 else "")
-    cause = record["cause"]
-    text = " ".join((cause["message"] if cause else "").split())[:160]
-    return f"{attempt.group} ({where}) {record['outcome']}: {cause['reason'] if cause else 'no cause'}: {text}"
-
-
-def _words(error: Exception) -> str:
-    return error.render() if isinstance(error, ClusterError) else str(error)
+        self._tell(progress_line(self._batch.title, len(self._batch.groups), len(self._waiting), len(self._live), running))

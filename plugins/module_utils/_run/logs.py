@@ -15,6 +15,7 @@ import typing as t
 
 from .._cluster.client import Client
 from .._common.errors import ClusterError
+from .._workload.names import CONTAINER
 
 # What a kubelet answers, with status 200, when the container is gone.
 PLACEHOLDER = b"unable to retrieve container logs for"
@@ -30,22 +31,23 @@ class PodLog:
         self._lock = threading.Lock()  # a poll may still be under way when the container ends
         os.makedirs(os.path.dirname(path), exist_ok=True)
 
-    def poll(self) -> None:
-        """Adds what was printed since the last poll. A failure is left to the final read."""
+    def poll(self) -> bool:
+        """Adds what was printed since the last poll; whether that was anything. A failure is left to the final read."""
         with self._lock:
-            self._poll()
+            return self._poll()
 
-    def _poll(self) -> None:
+    def _poll(self) -> bool:
         fresh = self._part + ".new"
         try:
             with open(fresh, "w+b") as handle:
-                self._client.read_log(self._namespace, self._pod, into=handle, since_time=self._since, timestamps=True)
+                self._client.read_log(self._namespace, self._pod, container=CONTAINER, into=handle, since_time=self._since, timestamps=True)
             with open(fresh, "rb") as source, open(self._part, "ab") as target:
                 last = _append_newer(source, target, self._since)
             if last:
                 self._since = last
+            return bool(last)
         except ClusterError:
-            return
+            return False
         finally:
             if os.path.exists(fresh):
                 os.unlink(fresh)
@@ -60,7 +62,7 @@ class PodLog:
         problem = ""
         try:
             with open(final, "w+b") as handle:
-                self._client.read_log(self._namespace, self._pod, into=handle, timestamps=True)
+                self._client.read_log(self._namespace, self._pod, container=CONTAINER, into=handle, timestamps=True)
             with open(final, "rb") as handle:
                 if PLACEHOLDER in handle.read(len(PLACEHOLDER) + 40):  # with or without a time stamp before it
                     problem = "the kubelet no longer has the log of this container"

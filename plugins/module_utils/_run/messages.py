@@ -8,7 +8,7 @@ import dataclasses
 import enum
 import typing as t
 
-from .._common.shapes import AttemptRecord, Group, Template
+from .._common.shapes import AttemptRecord, Group, NodeState, Template
 
 
 class Step(enum.Enum):
@@ -42,7 +42,7 @@ class Taken:
 
 @dataclasses.dataclass
 class Batch:
-    """What to run. bounds: max_concurrent, attempt_timeout_s, queue_timeout_s, start_grace_s, retries."""
+    """What to run. bounds: max_concurrent, attempt_timeout_s, queue_timeout_s, start_grace_s, node_grace_s, retries."""
 
     run_id: str
     run_dir: str
@@ -52,4 +52,5 @@ class Batch:
     groups: list[Group]
     bounds: dict[str, t.Any]
     deadline_at: float  # wall clock seconds
+    planned: dict[str, NodeState] = dataclasses.field(default_factory=dict)  # by node: what it was when the run was planned
     finished: dict[str, list[AttemptRecord]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start

@@ -6,42 +6,56 @@ from __future__ import annotations
 
 import typing as t
 
+from .._cluster.nodes import gpu_resources
+from .._common.shapes import NodeState
+from .._workload.names import CONTAINER
+from .._workload.objects import JOB_NAME_LABEL
+
 Facts = dict[str, t.Any]
 INDEX = "batch.kubernetes.io/job-completion-index"
-JOB_NAME = "batch.kubernetes.io/job-name"
 
 
 def pod_facts(pod: t.Mapping[str, t.Any]) -> Facts:
-    """{name, uid, job, node, index, phase, reason, message, deleting, scheduled, disruption, waiting, running, terminated, restarts}.
+    """{name, uid, job, owner, node, index, phase, reason, message, deleting, scheduled, disruption, waiting, running, terminated,
+    restarts}.
 
-    waiting, terminated: of the first container that has such a state, init containers first; {reason, message, exit_code …} or None.
+    job: name by label. owner: UID of the controller; what no Job of ours controls is none of our pods, whatever its labels say.
+    running, terminated, restarts: of our own container; others beside it were injected. waiting: of ours, or of the init container
+    that keeps it back. terminated: where ours never ran, of the init container that failed. {reason, message, exit_code …} or None.
     scheduled: {status, reason, message} of PodScheduled. disruption: {reason, message} of DisruptionTarget or None.
     """
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     conditions = {item.get("type"): item for item in status.get("conditions") or []}
-    main = status.get("containerStatuses") or []
-    every = (status.get("initContainerStatuses") or []) + main
+    own = [item for item in status.get("containerStatuses") or [] if item.get("name") == CONTAINER]
+    before = status.get("initContainerStatuses") or []
     scheduled = conditions.get("PodScheduled") or {}
     disruption = conditions.get("DisruptionTarget") or {}
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-    index = annotations.get(INDEX, labels.get(INDEX))
+    running, ended = any("running" in (item.get("state") or {}) for item in own), _terminated(own)
+    came = running or ended is not None
     return {
         "name": meta["name"],
         "uid": meta.get("uid"),
-        "job": labels.get(JOB_NAME),
+        "job": labels.get(JOB_NAME_LABEL),
+        "owner": next((item.get("uid") for item in meta.get("ownerReferences") or [] if item.get("controller")), None),
         "node": spec.get("nodeName"),
-        "index": int(index) if index is not None else None,
+        "index": _index(annotations.get(INDEX, labels.get(INDEX))),
         "phase": status.get("phase") or "Pending",
         "reason": status.get("reason"),
         "message": status.get("message"),
         "deleting": bool(meta.get("deletionTimestamp")),
         "scheduled": {key: scheduled.get(key) for key in ("status", "reason", "message")},
         "disruption": {key: disruption.get(key) for key in ("reason", "message")} if disruption.get("status") == "True" else None,
-        "waiting": _waiting(every),
-        "running": bool(main) and all("running" in (item.get("state") or {}) for item in main),
-        "terminated": _terminated(main) or _terminated(every, failed_only=True),
-        "restarts": sum(item.get("restartCount") or 0 for item in main),
+        "waiting": None if came else _waiting([*before, *own]),
+        "running": running,
+        "terminated": ended if came else _terminated(before, failed_only=True),
+        "restarts": sum(item.get("restartCount") or 0 for item in own),
     }
+
+
+def _index(text: t.Any) -> int | None:
+    """The completion index; None for a text that is no number, which no Job controller writes."""
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else None
 
 
 def _waiting(statuses: t.Sequence[t.Mapping[str, t.Any]]) -> Facts | None:
@@ -92,10 +106,12 @@ def node_facts(node: t.Mapping[str, t.Any]) -> Facts:
         "kind": "Node",
         "metadata": {
             "name": meta["name"],
+            "uid": meta.get("uid"),
             "labels": meta.get("labels") or {},
             "annotations": meta.get("annotations") or {},
             # Also what a health expression may compare; kept small by leaving managedFields and images out.
             "creationTimestamp": meta.get("creationTimestamp"),
+            "deletionTimestamp": meta.get("deletionTimestamp"),
         },
         "spec": {"taints": spec.get("taints") or [], "unschedulable": bool(spec.get("unschedulable"))},
         "status": {
@@ -105,6 +121,7 @@ def node_facts(node: t.Mapping[str, t.Any]) -> Facts:
             "capacity": status.get("capacity") or {},
             "allocatable": status.get("allocatable") or {},
             "addresses": status.get("addresses") or [],
+            "nodeInfo": {"bootID": (status.get("nodeInfo") or {}).get("bootID")},
         },
     }
 
@@ -117,3 +134,15 @@ def lost_reason(node: Facts | None) -> str | None:
         if item["type"] == "Ready" and item["status"] != "True":
             return f"Ready={item['status']}: {item['reason']}: {item['message']}"
     return None
+
+
+def node_state(node: Facts | None) -> NodeState | None:
+    """What of a node's facts must stay the same while it is tested; None for a node that is gone."""
+    if node is None:
+        return None
+    return {
+        "uid": node["metadata"]["uid"],
+        "boot_id": node["status"]["nodeInfo"]["bootID"],
+        "gpus": sum(gpu_resources(node["status"]["allocatable"]).values()),
+        "trouble": lost_reason(node),
+    }

@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import time
+import typing as t
 
 from .._causes.classify import Said
-from .._causes.record import attempt_record, pod_record
-from .._common.shapes import AttemptRecord, PodRecord
+from .._causes.record import acquitted, attempt_record, pod_record
+from .._causes.wordings import reason_of_refusal
+from .._common.errors import ClusterError
+from .._common.shapes import AttemptRecord, CleanupProof, Group, GroupObservation, NodeSeen, NodeState, Observation, PodRecord
 from .._common.times import utc
 from .attempt import Attempt, Decision
 from .projections import Facts
@@ -34,13 +37,24 @@ def record_of(attempt: Attempt, decision: Decision) -> AttemptRecord:
         started=moment(attempt.started_at),
         finished=moment(attempt.finished_at),
         duration_s=round((attempt.finished_at or 0.0) - (attempt.started_at or 0.0), 1) if ran else None,
-        pods=[_pod(pod, launcher, attempt.logs.get(pod["name"])) for pod in ordered],
+        pods=[_pod(pod, launcher, attempt.logs.get(pod["name"]), attempt.log_problems.get(pod["name"])) for pod in ordered],
         events=attempt.events,
         health=attempt.health,
+        machines=[_seen(attempt, node) for node in attempt.nodes if node in attempt.before],
+        excluded=attempt.excluded,
     )
 
 
-def _pod(pod: Facts, launcher: Facts | None, log: tuple[str, bool] | None) -> PodRecord:
+def _seen(attempt: Attempt, node: str) -> NodeSeen:
+    return {
+        "node": node,
+        "before": attempt.before[node],
+        "after": attempt.after.get(node),
+        "fewest_gpus": attempt.fewest_gpus.get(node),
+    }
+
+
+def _pod(pod: Facts, launcher: Facts | None, log: tuple[str, bool] | None, problem: str | None) -> PodRecord:
     end, waiting = pod["terminated"] or {}, pod["waiting"] or {}
     return pod_record(
         pod["name"],
@@ -55,4 +69,61 @@ def _pod(pod: Facts, launcher: Facts | None, log: tuple[str, bool] | None) -> Po
         restarts=pod["restarts"],
         log=log[0] if log else None,
         log_complete=bool(log and log[1]),
+        log_problem=problem,
     )
+
+
+def states_before(records: t.Mapping[str, t.Sequence[AttemptRecord]], node: str) -> list[NodeState]:
+    """What a node was when its tests began. records: by group."""
+    seen = (item for group in records.values() for record in group for item in record.get("machines") or ())
+    return [item["before"] for item in seen if item["node"] == node and item["before"]]
+
+
+def observation_of(
+    groups: t.Sequence[Group],
+    records: t.Mapping[str, list[AttemptRecord]],
+    proof: CleanupProof,
+    cancelled: str,
+    look: dict[str, NodeState | None] | None,
+) -> Observation:
+    """What happened to all groups of a batch."""
+    observed: list[GroupObservation] = [
+        {"name": group["name"], "nodes": group["nodes"], "attempts": records[group["name"]]} for group in groups
+    ]
+    return {"groups": observed, "cleanup": proof, "cancelled": cancelled, "last_look": look}
+
+
+def refusal_by(error: Exception) -> str:
+    """The reason of an attempt whose objects could not be created."""
+    if isinstance(error, ClusterError):
+        return reason_of_refusal(error.status, error.message)
+    return reason_of_refusal(None, str(error))
+
+
+def acquit(records: t.Mapping[str, list[AttemptRecord]], silent: t.Collection[str], why: str) -> dict[str, AttemptRecord]:
+    """Takes back the accusations of nodes that are silent together with most of the cluster. Returns the corrected records, by group."""
+    corrected = {}
+    for group, own in records.items():
+        cause = own[-1]["cause"] if own else None
+        if cause and cause["reason"] == "NodeLost" and set(silent).issuperset(cause["nodes"]):
+            own[-1] = corrected[group] = acquitted(own[-1], why)
+    return corrected
+
+
+def progress_line(title: str, groups: int, waiting: int, live: int, running: int) -> str:
+    """How far a batch is; all but the title are numbers of groups."""
+    parts = f"{running} running, {live - running} starting or ending, {waiting} waiting"
+    return f"{title}: {groups - waiting - live} of {groups} groups done, {parts}"
+
+
+def ending(attempt: Attempt, record: AttemptRecord) -> str:
+    """How an attempt that did not succeed ended, in one line."""
+    where = ", ".join(attempt.nodes[:3]) + (" …" if len(attempt.nodes) > 3 else "")
+    cause = record["cause"]
+    text = " ".join((cause["message"] if cause else "").split())[:160]
+    return f"{attempt.group} ({where}) {record['outcome']}: {cause['reason'] if cause else 'no cause'}: {text}"
+
+
+def words_of(error: Exception) -> str:
+    """An error in words."""
+    return error.render() if isinstance(error, ClusterError) else str(error) or type(error).__name__

@@ -8,11 +8,14 @@ writes attempts. That is kept by what this module may import (see tests/unit/tes
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
 import os
 import re
 import typing as t
 
+from .._causes.classify import NOT_READ
 from .._cluster.client import Client
 from .._cluster.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, SERVICE
 from .._common.errors import ClusterError
@@ -42,9 +45,13 @@ class Target(t.NamedTuple):
 
 @dataclasses.dataclass
 class Collected:
-    """What was left of an attempt: logs by pod (path relative to the archive, whether it is whole), events, a last look at its nodes."""
+    """What was left of an attempt: logs by pod (path relative to the archive, whether it is whole), events, a last look at its nodes.
+
+    problems: by pod, why its log could not be read whole.
+    """
 
     logs: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
+    problems: dict[str, str] = dataclasses.field(default_factory=dict)
     events: list[str] = dataclasses.field(default_factory=list)
     nodes: list[Facts] = dataclasses.field(default_factory=list)
 
@@ -65,11 +72,10 @@ class Steps:
             "attempt": target.number,
             "owner": list(owner),
         }
+        self._forget_logs(target)
         objects = attempt_objects(_with_env(self._template, target.env), identity, target.nodes)
-        labels = objects["job"]["metadata"]["labels"]
-        job = self._client.create(
-            JOB.path(self._namespace), objects["job"], is_ours=lambda found: found["metadata"].get("labels") == labels
-        )
+        wanted = objects["job"]
+        job = self._client.create(JOB.path(self._namespace), wanted, is_ours=lambda found: is_same(found, wanted))
         uid = str(job["metadata"]["uid"])
         try:
             self._complete(target, objects, [names.owner_reference({"apiVersion": JOB.api_version, "kind": "Job", **job})])
@@ -83,11 +89,8 @@ class Steps:
         for kind in ("config_map", "service"):
             if kind in objects:
                 objects[kind]["metadata"]["ownerReferences"] = owned_by
-                self._client.create(
-                    OBJECT_KINDS[kind].path(self._namespace),
-                    objects[kind],
-                    is_ours=lambda found: found["metadata"].get("ownerReferences") == owned_by,
-                )
+                same = functools.partial(is_same, made=objects[kind])
+                self._client.create(OBJECT_KINDS[kind].path(self._namespace), objects[kind], is_ours=same)
         self._client.patch(JOB.path(self._namespace, target.name), {"spec": {"suspend": False}})
 
     def collect(self, target: Target, pods: t.Sequence[Facts], logs: t.Mapping[str, PodLog], about: t.Sequence[str]) -> Collected:
@@ -99,13 +102,16 @@ class Steps:
         for pod in pods:
             if pod["running"] or pod["terminated"]:
                 log = logs.get(pod["name"]) or self.pod_log(target, pod)
-                whole, _problem = log.finish()
+                whole, problem = log.finish()
+                if problem:
+                    found.problems[pod["name"]] = problem
                 if os.path.exists(log.path):
                     found.logs[pod["name"]] = (os.path.relpath(log.path, self._run_dir), whole)
                 _keep_termination(log.path, pod)
         if about:
             found.events = self.events(target, about)
-            found.nodes = self._look_at(target.nodes)
+            with contextlib.suppress(ClusterError):  # then what the watch told of them must do
+                found.nodes = self.look_at(target.nodes)
         return found
 
     def refusal(self, target: Target, about: t.Sequence[str]) -> list[str]:
@@ -121,7 +127,7 @@ class Steps:
                 found = self._client.list(EVENT.path(self._namespace), field_selector=selector)
                 lines += [f"{item.get('reason')} {name}: {' '.join((item.get('message') or '').split())}" for item in found]
             except ClusterError as error:
-                lines.append(f"events of {name} could not be read: {error.render()}")
+                lines.append(f"{NOT_READ}events of {name}: {error.render()}")
         # The Job controller gives each try a new random name; the same refusal twenty times would hide everything else.
         latest = {re.sub(rf"{re.escape(target.name)}-\d+-\w+", target.name, line): line for line in lines}
         return list(latest.values())[-MAX_EVENTS:]
@@ -146,16 +152,36 @@ class Steps:
         path = os.path.join(folder, f"{target.group}-{target.number}-{pod['index'] or 0}.log")
         return PodLog(self._client, self._namespace, pod["name"], path)
 
-    def _look_at(self, members: t.Sequence[str]) -> list[Facts]:
-        """The nodes as they are now; none when they cannot be read."""
+    def look_at(self, members: t.Sequence[str]) -> list[Facts]:
+        """The nodes as they are now, without those that are gone."""
+        if len(members) > SINGLE_READS:
+            wanted = set(members)
+            every = self._client.list_result(NODE.path(), project=node_facts).items
+            return [node for node in every if node["metadata"]["name"] in wanted]
+        return [node for name in members if (node := self._node(name))]
+
+    def _node(self, name: str) -> Facts | None:
         try:
-            if len(members) > SINGLE_READS:
-                wanted = set(members)
-                every = self._client.list_result(NODE.path(), project=node_facts).items
-                return [node for node in every if node["metadata"]["name"] in wanted]
-            return [node_facts(self._client.get(NODE.path(name=name))) for name in members]
-        except ClusterError:
-            return []
+            return node_facts(self._client.get(NODE.path(name=name)))
+        except ClusterError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def _forget_logs(self, target: Target) -> None:
+        """Logs of an attempt of this number that was killed with its control node: two executions in one log prove nothing."""
+        folder = os.path.join(self._run_dir, "logs", self._category)
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():
+            if name.startswith(f"{target.group}-{target.number}-"):
+                os.unlink(os.path.join(folder, name))
+
+
+def is_same(found: t.Mapping[str, t.Any], made: t.Mapping[str, t.Any]) -> bool:
+    """Whether an object that exists is the one that we made: webhooks add labels and annotations, but take away nothing of ours."""
+    meta, wanted = found["metadata"], made["metadata"]
+    owners = {item.get("uid") for item in meta.get("ownerReferences") or []}
+    labels = (meta.get("labels") or {}).items()
+    return wanted["labels"].items() <= labels and owners >= {item["uid"] for item in wanted["ownerReferences"]}
 
 
 def _keep_termination(path: str, pod: Facts) -> None:

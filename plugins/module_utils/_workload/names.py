@@ -14,6 +14,7 @@ GROUP_LABEL = f"{PREFIX}/group"
 ATTEMPT_LABEL = f"{PREFIX}/attempt"
 EXPIRES_ANNOTATION = f"{PREFIX}/expires"
 MANAGED_BY = "gpu-cluster-readiness"
+CONTAINER = "node"  # ours in every pod; others may be injected beside it
 MAX_NAME = 63
 # A Job adds "-<index>-<5 characters>" to a pod's name and "-<index>" to its host name; five digits of index are plenty.
 POD_SUFFIX = len("-00000-xxxxx")

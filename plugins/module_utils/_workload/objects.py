@@ -14,6 +14,7 @@ from . import names
 from .mpi_script import HOSTFILE, SSH_SECRET_DIR, host_names, mpi_script, ssh_config
 
 Manifest = dict[str, t.Any]
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"  # the Job controller writes it on each of its pods
 TTL_S = 600  # a Job nobody deleted removes itself this long after its end
 SHM_MOUNT = {"name": "dshm", "mountPath": "/dev/shm"}  # NCCL's shared-memory segments do not fit the 64 MiB default
 
@@ -87,7 +88,7 @@ def attempt_objects(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.
             "spec": {
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
-                "selector": {"batch.kubernetes.io/job-name": name},
+                "selector": {JOB_NAME_LABEL: name},
                 "ports": [{"name": "ssh", "port": template["ssh_port"], "protocol": "TCP"}],
             },
         }
@@ -133,7 +134,7 @@ def _pod(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.Any], name:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 5,
-        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _pin(nodes)}}},
+        "affinity": _affinity(name, nodes),
         "tolerations": list(template["tolerations"]),
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
         "volumes": volumes,
@@ -148,6 +149,15 @@ def _pod(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.Any], name:
     if template.get("image_pull_secrets"):
         pod["imagePullSecrets"] = [{"name": secret} for secret in template["image_pull_secrets"]]
     return pod
+
+
+def _affinity(job: str, nodes: t.Sequence[str]) -> Manifest:
+    """On the nodes of the group, and one pod on each: where two fit on a node, a scheduler that packs would leave another untested."""
+    affinity: Manifest = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _pin(nodes)}}}
+    if len(nodes) > 1:
+        term = {"labelSelector": {"matchLabels": {JOB_NAME_LABEL: job}}, "topologyKey": "kubernetes.io/hostname"}
+        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return affinity
 
 
 def _pin(nodes: t.Sequence[str]) -> list[Manifest]:
@@ -174,7 +184,7 @@ def _container(template: t.Mapping[str, t.Any], nodes: t.Sequence[str], mounts: 
     if wanted.get("privileged"):
         security = {"privileged": True}
     return {
-        "name": "node",
+        "name": names.CONTAINER,
         "image": template["image"],
         "command": ["/bin/bash", "-c", script],
         "env": [{"name": "HOME", "value": "/root"}],

@@ -7,7 +7,8 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt, State, all_running, decide
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import node_facts, pod_facts
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.contact import News
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import pod_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.mpi_script import SETUP_ERROR
 
 BOUNDS = {"attempt_timeout_s": 100, "queue_timeout_s": 50, "start_grace_s": 10}
@@ -42,22 +43,24 @@ def attempt(*pods, started=True, **fields):
     return made
 
 
-def node(name, ready="True"):
-    condition = {"type": "Ready", "status": ready, "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
-    return node_facts({"metadata": {"name": name}, "status": {"conditions": [condition]}})
+SILENT = "Ready=Unknown: NodeStatusUnknown: Kubelet stopped posting node status."
+
+
+def lost(*names):
+    return News(lost=dict.fromkeys(names, SILENT), silent=dict.fromkeys(names, SILENT))
 
 
 def test_a_running_group_goes_on():
-    assert decide(attempt(pod(0), pod(1)), 50, BOUNDS, {"n0": node("n0"), "n1": node("n1")}) is None
+    assert decide(attempt(pod(0), pod(1)), 50, BOUNDS) is None
 
 
 def test_the_launcher_decides_although_workers_still_serve():
-    decision = decide(attempt(pod(0, state=ended(0, "Completed")), pod(1)), 5, BOUNDS, {})
+    decision = decide(attempt(pod(0, state=ended(0, "Completed")), pod(1)), 5, BOUNDS)
     assert (decision.outcome, decision.exit_code, decision.reason) == ("succeeded", 0, None)
 
 
 def test_a_failing_launcher_names_no_node():
-    decision = decide(attempt(pod(0, state=ended(3, message="NCCL failure")), pod(1)), 5, BOUNDS, {})
+    decision = decide(attempt(pod(0, state=ended(3, message="NCCL failure")), pod(1)), 5, BOUNDS)
     assert (decision.outcome, decision.exit_code, decision.nodes, decision.message) == (
         "failed",
         3,
@@ -68,23 +71,23 @@ def test_a_failing_launcher_names_no_node():
 
 def test_a_launcher_killed_because_a_worker_died_blames_the_worker():
     worker = pod(1, "Failed", state=ended(139, finished="2026-03-02T08:00:59Z"))
-    decision = decide(attempt(pod(0, "Failed", state=ended(143)), worker), 5, BOUNDS, {})
+    decision = decide(attempt(pod(0, "Failed", state=ended(143)), worker), 5, BOUNDS)
     assert (decision.exit_code, decision.nodes) == (139, ["n1"])
 
 
 def test_out_of_memory_names_the_node_of_the_pod_it_hit():
     job = {"name": "job", "uid": "u", "suspended": False, "complete": None, "failed": {"reason": "BackoffLimitExceeded", "message": ""}}
-    decision = decide(attempt(pod(0), pod(1, "Failed", state=ended(137, "OOMKilled")), job=job), 5, BOUNDS, {})
+    decision = decide(attempt(pod(0), pod(1, "Failed", state=ended(137, "OOMKilled")), job=job), 5, BOUNDS)
     assert (decision.reason, decision.nodes) == ("OOMKilled", ["n1"])
 
 
 def test_what_the_image_lacks_is_a_setup_error():
-    decision = decide(attempt(pod(0, "Failed", state=ended(78, message=f"{SETUP_ERROR} no sshd"))), 5, BOUNDS, {})
+    decision = decide(attempt(pod(0, "Failed", state=ended(78, message=f"{SETUP_ERROR} no sshd"))), 5, BOUNDS)
     assert (decision.reason, decision.message) == ("SetupError", "no sshd")
 
 
 def test_a_lost_node_is_named_and_not_waited_for():
-    decision = decide(attempt(pod(0), pod(1)), 5, BOUNDS, {"n0": node("n0"), "n1": node("n1", "Unknown")})
+    decision = decide(attempt(pod(0), pod(1)), 5, BOUNDS, lost("n1"))
     assert (decision.outcome, decision.reason, decision.nodes) == ("failed", "NodeLost", ["n1"])
     assert "Kubelet stopped posting" in decision.message
 
@@ -108,55 +111,55 @@ def test_a_pod_the_kubelet_refused_or_ended(word, reason):
 @pytest.mark.parametrize("word", ["ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"])
 def test_trouble_that_may_mend_itself_gets_its_grace_time(word):
     waiting = attempt(pod(0, "Pending", state={"waiting": {"reason": word, "message": "no such image"}}), started=False)
-    assert decide(waiting, 1, BOUNDS, {}) is None
-    assert decide(waiting, 10, BOUNDS, {}) is None
-    decision = decide(waiting, 11, BOUNDS, {})
+    assert decide(waiting, 1, BOUNDS) is None
+    assert decide(waiting, 10, BOUNDS) is None
+    decision = decide(waiting, 11, BOUNDS)
     assert decision.outcome == "not_started"
     assert "no such image" in decision.message and "registry.example/nccl:1" in decision.message
 
 
 def test_trouble_that_went_away_is_forgotten():
     waiting = attempt(pod(0, "Pending", state={"waiting": {"reason": "ErrImagePull"}}), started=False)
-    assert decide(waiting, 1, BOUNDS, {}) is None
+    assert decide(waiting, 1, BOUNDS) is None
     waiting.pods = {"job-0-abcde": pod(0, "Pending", state={"waiting": {"reason": "ContainerCreating"}})}
-    assert decide(waiting, 12, BOUNDS, {}) is None
+    assert decide(waiting, 12, BOUNDS) is None
     waiting.pods = {"job-0-abcde": pod(0, "Pending", state={"waiting": {"reason": "ErrImagePull"}})}
-    assert decide(waiting, 13, BOUNDS, {}) is None
+    assert decide(waiting, 13, BOUNDS) is None
 
 
 def test_a_name_that_is_no_image_is_told_at_once():
     waiting = attempt(pod(0, "Pending", state={"waiting": {"reason": "InvalidImageName"}}), started=False)
-    assert decide(waiting, 0, BOUNDS, {}).reason == "ImagePull"
+    assert decide(waiting, 0, BOUNDS).reason == "ImagePull"
 
 
 def test_the_clock_of_an_attempt_starts_when_all_pods_run():
     scheduled = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available"}]
     waiting = attempt(pod(0), pod(1, "Pending", state={"waiting": {}}, conditions=scheduled), started=False)
     assert not all_running(waiting)
-    assert decide(waiting, 49, BOUNDS, {}) is None
-    decision = decide(waiting, 50, BOUNDS, {})
+    assert decide(waiting, 49, BOUNDS) is None
+    decision = decide(waiting, 50, BOUNDS)
     assert (decision.outcome, decision.reason) == ("not_started", "Unschedulable")
     assert "0/2 nodes are available" in decision.message
 
 
 def test_a_workload_held_by_a_queue_is_queued_not_unschedulable():
-    assert decide(attempt(started=False, queued=True), 60, BOUNDS, {}).reason == "Queued"
+    assert decide(attempt(started=False, queued=True), 60, BOUNDS).reason == "Queued"
 
 
 def test_a_hanging_workload_ends_at_its_timeout():
-    decision = decide(attempt(pod(0), pod(1)), 100, BOUNDS, {})
+    decision = decide(attempt(pod(0), pod(1)), 100, BOUNDS)
     assert (decision.outcome, decision.reason) == ("timed_out", "TimedOut")
 
 
 def test_an_eviction_is_not_a_crash():
     taken = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "drain"}]
-    decision = decide(attempt(pod(0), pod(1, "Failed", state=ended(143), conditions=taken)), 5, BOUNDS, {})
+    decision = decide(attempt(pod(0), pod(1, "Failed", state=ended(143), conditions=taken)), 5, BOUNDS)
     assert (decision.reason, decision.nodes) == ("Evicted", ["n1"])
 
 
 def test_a_sick_node_ends_the_attempt_and_is_named():
     sick = attempt(pod(0), pod(1), health=[{"node": "n1", "message": "n1 became unhealthy: GpuHealthy=False", "evidence": []}])
-    decision = decide(sick, 5, BOUNDS, {})
+    decision = decide(sick, 5, BOUNDS)
     assert (decision.reason, decision.nodes) == ("HardwareFailureDetected", ["n1"])
 
 
@@ -169,7 +172,7 @@ def test_a_pod_that_somebody_else_deletes_is_no_failure_of_its_nodes():
     group.see_pod(leaving(pod(1)), gone=False)
     group.see_pod(leaving(pod(1, "Failed", state=ended(143))), gone=False)
     group.see_pod(pod(0, "Failed", state=ended(1, message="lost connection")), gone=False)
-    decision = decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1")})
+    decision = decide(group, 5, BOUNDS)
     assert (decision.outcome, decision.reason, decision.nodes) == ("failed", "Evicted", [])
     assert "job-1-abcde" in decision.message
 
@@ -177,8 +180,8 @@ def test_a_pod_that_somebody_else_deletes_is_no_failure_of_its_nodes():
 def test_a_pod_that_vanishes_without_a_word_is_not_waited_for():
     group = attempt(pod(0), pod(1))
     group.see_pod(pod(0), gone=True)
-    assert decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1")}).reason == "Evicted"
-    assert decide(group, 5, BOUNDS, {"n0": node("n0", "Unknown"), "n1": node("n1")}).reason == "NodeLost"
+    assert decide(group, 5, BOUNDS).reason == "Evicted"
+    assert decide(group, 5, BOUNDS, lost("n0")).reason == "NodeLost"
 
 
 def test_pods_that_the_job_controller_removes_after_a_crash_do_not_hide_it():
@@ -186,33 +189,33 @@ def test_pods_that_the_job_controller_removes_after_a_crash_do_not_hide_it():
     group.see_pod(pod(1, "Failed", state=ended(139)), gone=False)
     group.see_pod(leaving(pod(0)), gone=False)
     group.see_pod(leaving(pod(0, "Failed", state=ended(143, finished="2026-03-02T08:01:02Z"))), gone=False)
-    decision = decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1")})
+    decision = decide(group, 5, BOUNDS)
     assert (decision.reason, decision.exit_code, decision.nodes) == (None, 139, ["n1"])
 
 
 def test_a_taint_evicts_from_a_healthy_node_without_condemning_it():
     taken = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager", "message": "maintenance"}]
     group = attempt(pod(0), pod(1, "Failed", state=ended(143), conditions=taken))
-    assert decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1")}).reason == "Evicted"
-    assert decide(group, 5, BOUNDS, {"n0": node("n0"), "n1": node("n1", "Unknown")}).reason == "NodeLost"
+    assert decide(group, 5, BOUNDS).reason == "Evicted"
+    assert decide(group, 5, BOUNDS, lost("n1")).reason == "NodeLost"
 
 
 def test_pods_that_the_cluster_never_allows_are_not_waited_for():
     words = 'FailedCreate job: Error creating: pods "job-0-x" is forbidden: violates PodSecurity "restricted:latest"'
     refused = attempt(started=False, refusal=words)
-    decision = decide(refused, 20, BOUNDS, {})
+    decision = decide(refused, 20, BOUNDS)
     assert (decision.outcome, decision.message, decision.nodes) == ("not_started", words, [])
     refused.queued = True
-    assert decide(refused, 20, BOUNDS, {}) is None, "a queue holds the Job back: it has not tried to create pods"
+    assert decide(refused, 20, BOUNDS) is None, "a queue holds the Job back: it has not tried to create pods"
 
 
 def test_a_refusal_that_mended_itself_is_forgotten():
-    assert decide(attempt(pod(0, "Pending", state={"waiting": {}}), started=False, refusal="FailedCreate job: x"), 20, BOUNDS, {}) is None
+    assert decide(attempt(pod(0, "Pending", state={"waiting": {}}), started=False, refusal="FailedCreate job: x"), 20, BOUNDS) is None
 
 
 def test_a_rack_that_goes_at_once_is_one_short_sentence():
     members = [pod(index) for index in range(16)]
-    decision = decide(attempt(*members), 5, BOUNDS, {f"n{index}": node(f"n{index}", "Unknown") for index in range(16)})
+    decision = decide(attempt(*members), 5, BOUNDS, lost(*(f"n{index}" for index in range(16))))
     assert len(decision.nodes) == 16 and "n[0-9], n[10-15] were lost during the test" in decision.message
     assert decision.message.count("Kubelet stopped posting") == 1
 

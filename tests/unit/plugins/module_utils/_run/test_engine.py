@@ -4,17 +4,21 @@
 
 from __future__ import annotations
 
+import time
 import types
 
 import pytest
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import finished_attempts, read_journal
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import Said
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.record import attempt_record
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Decision, State
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Engine
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Batch, Step, Taken
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts, node_facts
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts, node_facts, pod_facts
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.records import record_of
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected, is_same
 
 GROUP = {"name": "g001", "nodes": ["n0", "n1"]}
 
@@ -27,12 +31,14 @@ def engine(tmp_path, **options):
         title="c01",
         template={"namespace": "default", "env": []},
         groups=[GROUP],
-        bounds={"max_concurrent": 1, "retries": 1, "start_grace_s": 10},
+        bounds={"max_concurrent": 1, "retries": 1, "start_grace_s": 10, "attempt_timeout_s": 100},
         deadline_at=2e9,
     )
     made = Engine(types.SimpleNamespace(), batch, **options)
     made._submit = lambda *_work: None
     made._synced.add("node")
+    for name in GROUP["nodes"]:
+        made._on_node("ADDED", node(name))
     return made
 
 
@@ -51,18 +57,20 @@ def only_attempt(made):
     return attempts[0]
 
 
-def node(name, ready="True"):
-    return node_facts({"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+def node(name, ready="True", *, uid=None, boot=None, gpus=None, cordoned=False):
+    status = {"conditions": [{"type": "Ready", "status": ready}], "nodeInfo": {"bootID": boot}}
+    if gpus is not None:
+        status["allocatable"] = {"nvidia.com/gpu": str(gpus)}
+    return node_facts({"metadata": {"name": name, "uid": uid}, "spec": {"unschedulable": cordoned}, "status": status})
 
 
 def test_a_node_that_fell_ill_while_nothing_ran_on_it_is_seen_when_its_test_starts(tmp_path):
     """Nothing changes on it any more, so no watch would ever tell of it."""
     made = engine(tmp_path, health=lambda facts: {"message": "sick", "evidence": []} if facts["metadata"]["name"] == "n1" else None)
-    for name in GROUP["nodes"]:
-        made._on_node("ADDED", node(name))
     made._admit()
     attempt = only_attempt(made)
-    assert [item["node"] for item in attempt.health] == ["n1"]
+    assert attempt.nodes == ["n0"], "the other member is tested all the same"
+    assert [(item["node"], item["reason"], item["message"]) for item in attempt.excluded] == [("n1", "HardwareFailureDetected", "sick")]
 
 
 def test_a_job_that_somebody_else_deletes_is_not_waited_for(tmp_path):
@@ -106,19 +114,25 @@ def test_the_same_refusal_of_many_tries_is_told_once(tmp_path):
 def test_the_last_look_at_many_nodes_is_one_list(tmp_path):
     """512 single reads in a row would hold a failed full-scale group for a minute."""
     names = [f"n{index}" for index in range(100)]
-    made = engine(tmp_path, health=lambda facts: {"message": "sick", "evidence": []} if facts["metadata"]["name"] == "n7" else None)
+    made = engine(
+        tmp_path, health=lambda facts: {"message": "sick", "evidence": []} if facts["status"]["nodeInfo"]["bootID"] == "sick" else None
+    )
     asked = []
 
     def list_result(path, project):
         asked.append(path)
+        ready = [{"type": "Ready", "status": "True"}]
         nodes = [
-            {"metadata": {"name": name}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}} for name in [*names, "other"]
+            {"metadata": {"name": name}, "status": {"conditions": ready, "nodeInfo": {"bootID": "sick" if name == "n7" else "well"}}}
+            for name in [*names, "other"]
         ]
         return types.SimpleNamespace(items=[project(item) for item in nodes])
 
     made._client.list_result, made._client.list = list_result, lambda _path, **_options: []
     made._client.delete = lambda _path: None
     made._waiting = [{"name": "g001", "nodes": names}]
+    for name in names:
+        made._on_node("ADDED", node(name))
     made._admit()
     attempt = only_attempt(made)
     attempt.state = State.RUNNING
@@ -141,12 +155,13 @@ def test_an_error_of_a_step_is_never_dropped(tmp_path, step):
         made._on_taken(Taken(step, attempt.name, error=ZeroDivisionError()))
 
 
-def test_losing_contact_with_most_nodes_at_once_accuses_none_of_them(tmp_path):
-    made = engine(tmp_path)
+def lose_contact(made, records):
+    """Eight nodes with a group each go silent one after another; five of them for longer than the grace time."""
+    made._contact.grace_s = 0
     names = [f"n{index}" for index in range(8)]
     made._batch.groups[:] = [{"name": f"g{index}", "nodes": [name]} for index, name in enumerate(names)]
     made._records = {group["name"]: [] for group in made._batch.groups}
-    made._records["g0"] = [attempt_record(1, "failed", Said("NodeLost", "n0 was lost", ("n0",)))]
+    made._records["g0"] = records
     made._waiting = []
     for name in names[:4]:
         made._on_node("MODIFIED", node(name, "Unknown"))
@@ -156,6 +171,175 @@ def test_losing_contact_with_most_nodes_at_once_accuses_none_of_them(tmp_path):
     assert made._records["g0"][0]["cause"]["reason"] == "NodeLost", "half of the nodes may really be down"
     made._on_node("MODIFIED", node("n4", "Unknown"))
     made._check_contact()
+
+
+def test_losing_contact_with_most_of_the_cluster_accuses_no_node(tmp_path):
+    made = engine(tmp_path)
+    lose_contact(made, [attempt_record(1, "failed", Said("NodeLost", "n0 was lost", ("n0",)))])
     assert "5 of 8 nodes" in made._broken
     assert made._records["g0"][0]["outcome"] == "cancelled"
     assert (made._records["g0"][0]["cause"]["reason"], made._records["g0"][0]["cause"]["nodes"]) == ("Cancelled", [])
+
+
+def test_a_resumed_run_acquits_whom_the_first_start_had_acquitted(tmp_path):
+    """In memory the accusation was taken back; the journal kept it, and the resumed run condemned four healthy nodes."""
+    made = engine(tmp_path)
+    record = attempt_record(1, "failed", Said("NodeLost", "n0 was lost", ("n0",)))
+    made._journal.write("attempt_done", 0, category="c01", group="g0", record=record)
+    lose_contact(made, [record])
+    again = finished_attempts(read_journal(str(tmp_path / "journal.jsonl")), "c01")
+    assert [(item["attempt"], item["outcome"], item["cause"]["reason"]) for item in again["g0"]] == [(1, "cancelled", "Cancelled")]
+
+
+def test_the_loss_of_most_of_a_large_cluster_acquits_the_members_of_a_small_batch(tmp_path):
+    """Each wave of an isolation is such a batch; what its two nodes have in common with all others is not their hardware."""
+    made = engine(tmp_path)
+    made._contact.grace_s = 0
+    for index in range(2, 8):
+        made._on_node("MODIFIED", node(f"n{index}", "Unknown"))
+    made._on_node("MODIFIED", node("n0", "Unknown"))
+    assert not made._contact.news(["n0", "n1"], time.monotonic()).lost, "too many are silent to accuse one of them"
+    made._check_contact()
+    assert "7 of 8 nodes of the cluster" in made._broken
+
+
+def test_an_interruption_does_not_use_up_the_repetition_of_a_group(tmp_path):
+    made = engine(tmp_path)
+    cut_short = attempt_record(1, "cancelled", Said("Cancelled", "the play was ended"))
+    evicted = attempt_record(2, "failed", Said("Evicted", "drained"))
+    assert not made._is_final([cut_short])
+    assert not made._is_final([cut_short, evicted]), "undisturbed, the same eviction would have been repeated"
+    assert made._is_final([cut_short, evicted, {**evicted, "attempt": 3}])
+
+
+def test_a_node_that_was_not_ready_before_its_test_is_left_out_and_not_condemned(tmp_path):
+    made = engine(tmp_path)
+    made._on_node("MODIFIED", node("n1", "False"))
+    made._admit()
+    assert not made._live, "a kubelet that restarts is back in seconds"
+    made._contact.grace_s = 0
+    made._admit()
+    attempt = only_attempt(made)
+    assert attempt.nodes == ["n0"]
+    assert [(item["node"], item["reason"]) for item in attempt.excluded] == [("n1", "NodeUnavailable")]
+
+
+def test_a_group_of_which_no_node_can_be_tested_ends_at_once_with_the_reason(tmp_path):
+    made = engine(tmp_path)
+    made._contact.grace_s = 0
+    made._batch.bounds["retries"] = 0
+    made._batch.groups[:] = made._waiting[:] = [{"name": "g001", "nodes": ["n0"]}]
+    made._on_node("MODIFIED", node("n0", "False"))
+    for name in ("n2", "n3", "n4"):
+        made._on_node("ADDED", node(name))
+    made._admit()
+    (record,) = made._records["g001"]
+    assert not made._live and record["outcome"] == "not_started"
+    assert (record["cause"]["reason"], record["cause"]["nodes"]) == ("NodeUnavailable", ["n0"])
+    assert "Ready=False" in record["cause"]["message"]
+
+
+@pytest.mark.parametrize(
+    "planned, now, reason",
+    [
+        ({"uid": "machine-1"}, {"uid": "machine-2"}, "NodeUnavailable"),
+        ({"gpus": 8}, {"gpus": 7}, "HardwareFailureDetected"),
+        ({"uid": "machine-1", "gpus": 8}, {"uid": "machine-1", "gpus": 8}, None),
+        ({"uid": None, "gpus": 8}, {"uid": "machine-1", "gpus": 8}, None),
+        ({}, {"cordoned": True}, "NodeUnavailable"),
+    ],
+)
+def test_a_node_that_is_not_what_was_planned_is_left_out(tmp_path, planned, now, reason):
+    made = engine(tmp_path)
+    made._contact.grace_s = 0
+    made._batch.planned["n1"] = {"uid": None, "boot_id": None, "gpus": None, "trouble": None, **planned}
+    made._on_node("MODIFIED", node("n1", **now))
+    made._admit()
+    attempt = only_attempt(made)
+    assert [item["reason"] for item in attempt.excluded] == ([reason] if reason else [])
+
+
+def pod_of(attempt, owner, index=0, node="n0", code=None):
+    state = {"running": {}} if code is None else {"terminated": {"exitCode": code, "reason": "x"}}
+    return pod_facts(
+        {
+            "metadata": {
+                "name": f"{attempt.name}-{index}-{owner}",
+                "uid": f"uid-{index}-{owner}",
+                "labels": {"batch.kubernetes.io/job-name": attempt.name},
+                "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
+                "ownerReferences": [{"kind": "Job", "name": attempt.name, "uid": owner, "controller": True}],
+            },
+            "spec": {"nodeName": node},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "node", "state": state}]},
+        }
+    )
+
+
+def test_a_pod_that_another_made_with_our_labels_is_no_evidence(tmp_path):
+    made = engine(tmp_path)
+    made._admit()
+    attempt = only_attempt(made)
+    made._on_pod("ADDED", pod_of(attempt, "somebody", code=0))
+    made._on_pod("ADDED", pod_of(attempt, "our-job"))
+    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    assert [pod["uid"] for pod in attempt.pods.values()] == ["uid-0-our-job"], "it came before the answer to our own request"
+    made._on_pod("MODIFIED", pod_of(attempt, "somebody", code=0))
+    assert attempt.launcher()["uid"] == "uid-0-our-job"
+
+
+def test_a_restart_while_the_test_ran_is_in_the_record(tmp_path):
+    made = engine(tmp_path)
+    for name in GROUP["nodes"]:
+        made._on_node("MODIFIED", node(name, boot="first", gpus=8))
+    made._admit()
+    attempt = only_attempt(made)
+    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    made._on_pod("ADDED", pod_of(attempt, "our-job"))
+    made._on_pod("ADDED", pod_of(attempt, "our-job", 1, "n1"))
+    made._advance(attempt, time.monotonic())
+    assert attempt.started_at is not None
+    made._on_node("MODIFIED", node("n1", boot="first", gpus=7))
+    made._on_node("MODIFIED", node("n1", boot="second", gpus=8))
+    made._to_decided(attempt, Decision("succeeded", exit_code=0))
+    seen = {item["node"]: item for item in record_of(attempt, attempt.decision)["machines"]}
+    assert (seen["n0"]["before"], seen["n0"]["after"]) == (seen["n0"]["before"], seen["n0"]["before"])
+    assert (seen["n1"]["before"]["boot_id"], seen["n1"]["after"]["boot_id"], seen["n1"]["fewest_gpus"]) == ("first", "second", 7)
+
+
+def test_logs_of_a_killed_attempt_are_not_put_before_those_of_the_resumed_one(tmp_path):
+    made = engine(tmp_path)
+    made._admit()
+    attempt = only_attempt(made)
+    folder = tmp_path / "logs" / "c01"
+    folder.mkdir(parents=True)
+    for name in ("g001-1-0.log.part", "g001-1-0.log", "g0011-1-0.log", "g001-2-0.log"):
+        (folder / name).write_text("old")
+    made._steps._forget_logs(attempt.target())
+    assert sorted(path.name for path in folder.iterdir()) == ["g001-2-0.log", "g0011-1-0.log"]
+
+
+def test_an_object_to_which_a_webhook_added_labels_is_still_ours():
+    made = {"metadata": {"labels": {"run": "r"}, "ownerReferences": [{"uid": "anchor"}]}}
+    found = {"metadata": {"labels": {"run": "r", "team": "x"}, "ownerReferences": [{"uid": "anchor", "kind": "ConfigMap"}]}}
+    assert is_same(found, made)
+    assert not is_same({"metadata": {"labels": {"run": "r", "team": "x"}}}, made), "without our anchor it is somebody else's"
+    assert not is_same({"metadata": {**found["metadata"], "labels": {"team": "x"}}}, made)
+
+
+def test_why_a_log_could_not_be_read_is_the_cause_and_the_group_is_run_again(tmp_path):
+    made = engine(tmp_path)
+    made._admit()
+    attempt = only_attempt(made)
+    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    made._on_pod("ADDED", pod_of(attempt, "our-job", code=0))
+    attempt.started_at = time.monotonic()
+    made._to_decided(attempt, Decision("succeeded", exit_code=0))
+    launcher = attempt.launcher()["name"]
+    made._on_taken(Taken(Step.COLLECT, attempt.name, result=Collected(problems={launcher: "401: the token has expired"})))
+    made._to_done(attempt)
+    (record,) = made._records["g001"]
+    assert record["cause"]["reason"] == "LogUnavailable" and "401: the token has expired" in record["cause"]["message"]
+    assert [group["name"] for group in made._waiting] == ["g001"]
+    made._admit()
+    assert not made._live, "not at once: what kept the log back is still there"

@@ -1,0 +1,147 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the machines that were tested are the machines that are certified: who ran, and what has become of each since.
+
+A measurement is evidence for a node only if a pod ran on it, and only while it is the same machine, without a restart, with all its GPUs.
+"""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._causes.reasons import finding, reason_of
+from .._common.hostlist import fold
+from .._common.shapes import AttemptRecord, Finding, NodeSeen, NodeState
+
+LastLook = t.Mapping[str, NodeState | None]
+
+
+def machine_findings(nodes: t.Sequence[str], attempts: t.Sequence[AttemptRecord], look: LastLook | None) -> list[Finding]:
+    """One finding at most for each member: what keeps the measurement of its group from being evidence for it.
+
+    attempts: of the group, oldest first. look: the nodes after all tests of the batch; None when nobody could look.
+    """
+    found = []
+    for node in nodes:
+        told = _left_out(node, attempts) or _became(node, attempts, look) or _absent(node, attempts)
+        if told:
+            found.append(told)
+    return found
+
+
+def _left_out(node: str, attempts: t.Sequence[AttemptRecord]) -> Finding | None:
+    """A member that the last attempt began without."""
+    for item in (attempts[-1].get("excluded") or ()) if attempts else ():
+        if item["node"] == node:
+            return finding(item["reason"], item["message"], node=node, evidence=[item["message"]])
+    return None
+
+
+def _absent(node: str, attempts: t.Sequence[AttemptRecord]) -> Finding | None:
+    """A member on which no pod of a successful attempt ran. Logs from anywhere do not say where they come from."""
+    last = attempts[-1] if attempts else None
+    if last is None or last["outcome"] != "succeeded":
+        return None
+    ran = sorted({str(pod["node"]) for pod in last["pods"] if pod["node"] and _ran(pod)})
+    if node in ran or not ran:
+        return None
+    return finding("Untested", f"no pod of the test ran on this node; they ran on {fold(ran)}", node=node)
+
+
+def _ran(pod: t.Mapping[str, t.Any]) -> bool:
+    return pod["exit_code"] is not None or pod["phase"] in ("Running", "Succeeded")
+
+
+def _became(node: str, attempts: t.Sequence[AttemptRecord], look: LastLook | None) -> Finding | None:
+    """What became of a node that was tested."""
+    seen = [(attempt, item) for attempt in attempts for item in attempt.get("machines") or () if item["node"] == node]
+    if not seen:
+        return None
+    return _replaced(node, seen, look) or _rebooted(node, seen, look) or _lost_gpus(node, seen, look) or _silent(node, look)
+
+
+_Seen = t.Sequence[tuple[AttemptRecord, NodeSeen]]
+
+
+def _replaced(node: str, seen: _Seen, look: LastLook | None) -> Finding | None:
+    before = seen[-1][1]["before"]
+    for later in _later(node, seen, len(seen) - 1, look):
+        if before and _differ(before["uid"], later["uid"]):
+            uids = f"Node UID {before['uid']}, then {later['uid']}"
+            return finding(
+                "NodeUnavailable", f"another machine has taken its name since its test began ({uids})", node=node, evidence=[uids]
+            )
+    if seen and look is not None and node in look and look[node] is None:
+        return finding("NodeUnavailable", "its Node object was deleted from the cluster", node=node)
+    return None
+
+
+def _rebooted(node: str, seen: _Seen, look: LastLook | None) -> Finding | None:
+    """A restart under test is the machine's own failure, unless the workload was evicted first: that is how a restart is announced.
+
+    One that shows later explains an attempt that failed without a cause of its own; after a success it makes the evidence old.
+    """
+    for index, (attempt, item) in enumerate(seen):
+        before, last = item["before"], index == len(seen) - 1
+        if not before:
+            continue
+        cause = attempt["cause"]
+        unexplained = cause is not None and reason_of(cause["reason"]).effect in ("suspects", "convicts")
+        under_test = attempt["started"] is not None and (cause is None or unexplained)
+        after = item["after"]
+        if under_test and after and _differ(before["boot_id"], after["boot_id"]):
+            return _reboot("NodeLost", "it restarted under test", node, before, after)
+        for later in _later(node, seen, index, look):
+            if not _differ(before["boot_id"], later["boot_id"]):
+                continue
+            if under_test and unexplained:
+                return _reboot(
+                    "NodeLost", f"it restarted under test: attempt {attempt['attempt']} ended with {_name(cause)}", node, before, later
+                )
+            if last:
+                return _reboot("NodeUnavailable", "it restarted after its test had begun", node, before, later)
+    return None
+
+
+def _name(cause: t.Mapping[str, t.Any] | None) -> str:
+    return str(cause["reason"]) if cause else "success"
+
+
+def _reboot(reason: str, words: str, node: str, before: NodeState, later: NodeState) -> Finding:
+    boots = f"boot ID {before['boot_id']}, then {later['boot_id']}"
+    return finding(reason, f"{words} ({boots})", node=node, evidence=[boots])
+
+
+def _lost_gpus(node: str, seen: _Seen, look: LastLook | None) -> Finding | None:
+    had = max((item["before"]["gpus"] for _attempt, item in seen if item["before"] and item["before"]["gpus"] is not None), default=0)
+    states = [state for index in range(len(seen)) for state in _later(node, seen, index, look)]
+    now = states[-1]["gpus"] if states else None
+    if now is not None and now < had:
+        text = f"it offers {now} GPUs, it offered {had} when its test began"
+        return finding("HardwareFailureDetected", text, node=node, evidence=[f"allocatable GPUs: {had}, then {now}"])
+    fewest = min((item["fewest_gpus"] for _attempt, item in seen if item["fewest_gpus"]), default=had)
+    if fewest < had:
+        text = f"it offered {fewest} of its {had} GPUs for a while under test"
+        return finding("DeviceRejected", text, node=node, evidence=[f"allocatable GPUs: {had}, {fewest}, {now}"])
+    return None
+
+
+def _silent(node: str, look: LastLook | None) -> Finding | None:
+    state = look.get(node) if look else None
+    if state is None or state["trouble"] is None:
+        return None
+    return finding("NodeUnavailable", f"it was not Ready when its test was over ({state['trouble']})", node=node)
+
+
+def _later(node: str, seen: _Seen, index: int, look: LastLook | None) -> list[NodeState]:
+    """What the node was after the beginning of an attempt, in order of time."""
+    states = [seen[index][1]["after"]]
+    for _attempt, item in seen[index + 1 :]:
+        states += [item["before"], item["after"]]
+    if look is not None:
+        states.append(look.get(node))
+    return [state for state in states if state]
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return bool(one and other and one != other)

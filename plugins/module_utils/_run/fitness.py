@@ -1,0 +1,77 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a node can be tested now. What discovery would have excluded is excluded here too, however late it shows."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .._common.shapes import NodeState, Untested
+from .contact import Contact
+from .projections import Facts
+
+CORDON = "node.kubernetes.io/unschedulable"
+
+
+class Fitness:
+    """Looks at nodes before their tests, and after them.
+
+    planned: by node, what it was when the run was planned. unwell: {message, evidence} of a node that its own evidence condemns, or None.
+    """
+
+    def __init__(
+        self,
+        contact: Contact,
+        planned: t.Mapping[str, NodeState],
+        tolerations: t.Sequence[t.Mapping[str, t.Any]],
+        unwell: t.Callable[[Facts], dict[str, t.Any] | None],
+    ) -> None:
+        self._contact, self._planned, self._unwell = contact, planned, unwell
+        self._may_be_cordoned = any(item.get("key") in (None, "", CORDON) for item in tolerations)
+        self._short_since: dict[str, float] = {}  # by node that offers fewer GPUs than it did
+
+    def excluded(self, members: t.Sequence[str], now: float) -> list[Untested] | None:
+        """The members that cannot be tested, with reasons; None while it is too early to say of one of them."""
+        found: list[Untested] = []
+        for name in members:
+            planned = self._planned.get(name)
+            if self._contact.trouble(name) and self._contact.out_of_touch():
+                return None
+            if not self.settled(name, [planned] if planned else [], now):
+                return None
+            told = self._obstacle(name, planned)
+            if told:
+                found.append({"node": name, "reason": told[0], "message": told[1]})
+        return found
+
+    def settled(self, name: str, before: t.Sequence[NodeState], now: float) -> bool:
+        """Whether what is wrong with a node, if anything, has been so for the grace time.
+
+        A device plugin that restarts offers no GPU for a while, as a kubelet that restarts is not Ready.
+        """
+        state = self._contact.state(name)
+        most = max((item["gpus"] for item in before if item["gpus"] is not None), default=None)
+        if state is None or state["gpus"] is None or most is None or state["gpus"] >= most:
+            self._short_since.pop(name, None)
+            return self._contact.settled(name, now)
+        since = self._short_since.setdefault(name, now)
+        return self._contact.settled(name, now) and now - since >= self._contact.grace_s
+
+    def _obstacle(self, name: str, planned: NodeState | None) -> tuple[str, str] | None:
+        """Reason and message."""
+        trouble, node, state = self._contact.trouble(name), self._contact.nodes.get(name), self._contact.state(name)
+        if trouble or node is None or state is None:
+            return "NodeUnavailable", f"not tested: it was not Ready before its test began ({trouble})"
+        if node["metadata"]["deletionTimestamp"]:
+            return "NodeUnavailable", "not tested: the node is being deleted"
+        if planned and planned["uid"] and state["uid"] and planned["uid"] != state["uid"]:
+            return (
+                "NodeUnavailable",
+                f"not tested: another machine has its name now (Node UID {planned['uid']} when planned, {state['uid']} now)",
+            )
+        if node["spec"]["unschedulable"] and not self._may_be_cordoned:
+            return "NodeUnavailable", "not tested: it was cordoned before its test began"
+        if planned and planned["gpus"] and state["gpus"] is not None and state["gpus"] < planned["gpus"]:
+            return "HardwareFailureDetected", f"{name} offers {state['gpus']} GPUs, it offered {planned['gpus']} when the run was planned"
+        unwell = self._unwell(node)
+        return ("HardwareFailureDetected", unwell["message"]) if unwell else None

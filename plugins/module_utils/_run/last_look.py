@@ -1,0 +1,65 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""The last look at the nodes of a batch: what they are once all tests are over, before anything is said of them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import time
+import typing as t
+
+from .._common.errors import ClusterError
+from .._common.shapes import NodeState
+from .contact import Contact
+from .fitness import Fitness
+from .pool import Pool
+from .projections import Facts
+from .records import words_of
+
+# A read of the nodes is waited for no longer than this.
+LOOK_S = 60.0
+LOOK_EVERY_S = 2.0
+
+
+class LastLook:
+    """read: the nodes of these names as the API server has them now; may raise ClusterError. It is called in a thread of the pool."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        read: t.Callable[[t.Sequence[str]], t.Sequence[Facts]],
+        contact: Contact,
+        fitness: Fitness,
+        tell: t.Callable[[str], None],
+    ) -> None:
+        self._pool, self._read, self._contact, self._fitness, self._tell = pool, read, contact, fitness, tell
+
+    def take(
+        self, before: t.Mapping[str, list[NodeState]], listen: t.Callable[[], None] | None, going: t.Callable[[], bool]
+    ) -> dict[str, NodeState | None] | None:
+        """By node, its state, None if it is gone; None altogether when nobody can tell.
+
+        before: by node, what it was when its tests began. listen: lets the watch speak; None where none runs. going: whether there is time.
+        A trouble that may pass gets the grace time to do so.
+        """
+        known = (going() and self._look(list(before))) or (listen is not None and bool(self._contact.nodes))
+        ends = time.monotonic() + self._contact.grace_s
+        while known and going() and time.monotonic() < ends:
+            if all(self._fitness.settled(name, states, time.monotonic()) for name, states in before.items()):
+                break
+            if listen is not None:
+                listen()
+            else:
+                time.sleep(LOOK_EVERY_S)
+                self._look(list(before))
+        return {name: self._contact.state(name) for name in before} if known else None
+
+    def _look(self, members: t.Sequence[str]) -> bool:
+        """Reads the nodes; whether that was possible."""
+        try:
+            found = self._pool.submit(lambda: self._read(members)).result(timeout=LOOK_S)
+        except (ClusterError, concurrent.futures.TimeoutError, concurrent.futures.CancelledError) as error:
+            self._tell(f"the nodes could not be looked at again: {words_of(error)}")
+            return False
+        self._contact.read(members, found, time.monotonic())
+        return True
