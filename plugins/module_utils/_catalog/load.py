@@ -11,6 +11,7 @@ added before the shipped ones.
 from __future__ import annotations
 
 import copy
+import functools
 import os
 import re
 import typing as t
@@ -66,6 +67,12 @@ def check_directories(directories: Sequence[str]) -> None:
     for directory in directories:
         if not os.path.isdir(directory):
             raise InputError("is not a directory", place=directory, hint="Each of catalog_dirs must exist")
+
+
+@functools.cache
+def shipped_evidence() -> Evidence:
+    """The table of hardware evidence that comes with the collection."""
+    return t.cast(Evidence, load_catalog([shipped_catalog_dir()])["evidence"])
 
 
 def load_catalog(directories: Sequence[str]) -> Catalog:

@@ -9,7 +9,6 @@ rule of its own.
 
 from __future__ import annotations
 
-import functools
 import re
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
@@ -228,11 +227,3 @@ def quote_taint(taint: Mapping[str, t.Any]) -> str:
     """`key=value:effect` as kubectl writes it."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
-
-
-@functools.cache
-def shipped() -> Evidence:
-    """The table that comes with the collection."""
-    from .._catalog.load import load_catalog, shipped_catalog_dir  # the loader itself needs Evidence
-
-    return t.cast(Evidence, load_catalog([shipped_catalog_dir()])["evidence"])

@@ -13,8 +13,9 @@ import typing as t
 from collections.abc import Mapping
 
 from .._catalog.gpus import find_gpu
+from .._catalog.load import shipped_evidence
 from .._catalog.nics import is_network_resource
-from .._causes.evidence import Evidence, quote_taint, shipped
+from .._causes.evidence import Evidence, quote_taint
 from .conditions import quote, unhealthy_conditions
 
 Raw = Mapping[str, t.Any]
@@ -46,7 +47,7 @@ def looks_like_gpu(raw: Raw, evidence: Evidence | None = None) -> bool:
     denied = str((metadata.get("labels") or {}).get("nvidia.com/gpu.present", "")).strip().lower() == "false"
     if denied:
         return False
-    return bool(counts) or bool((evidence or shipped()).marks(raw, "gpu", "shared", "mig"))
+    return bool(counts) or bool((evidence or shipped_evidence()).marks(raw, "gpu", "shared", "mig"))
 
 
 def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[str] = (), mark: str = "") -> Row:

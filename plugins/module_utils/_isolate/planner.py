@@ -50,7 +50,8 @@ def start(nodes: list[dict[str, t.Any]], options: dict[str, t.Any] | None = None
 
     nodes:   [{name, domain: str or null, levels: {level: switch above the domain}}]
     options: max_concurrent (0: no limit), min_group_size (2), mnnvl (false), sigma (null: estimated), limits, budget
-             {waves, tests, node_minutes} (null: none), likely_healthy (false), soak (false), seed (0), prior_evidence [result + transport + nodes].
+             {waves, tests, node_minutes} (null: none), likely_healthy (false), soak (false), seed (0),
+             prior_evidence [result + transport + nodes].
     Raises InputError.
     """
     return new_state(nodes, options)

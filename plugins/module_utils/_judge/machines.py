@@ -13,7 +13,7 @@ from .._causes.reasons import finding, reason_of
 from .._common.hostlist import fold
 from .._common.shapes import AttemptRecord, Finding, NodeSeen, NodeState
 
-LastLook = t.Mapping[str, NodeState | None]
+LastLook: t.TypeAlias = t.Mapping[str, NodeState | None]
 
 
 def machine_findings(nodes: t.Sequence[str], attempts: t.Sequence[AttemptRecord], look: LastLook | None) -> list[Finding]:

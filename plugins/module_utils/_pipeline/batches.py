@@ -7,7 +7,8 @@ from __future__ import annotations
 import typing as t
 
 from .._archive.run_directory import RunDirectory
-from .._causes.evidence import Evidence, shipped
+from .._catalog.load import shipped_evidence
+from .._causes.evidence import Evidence
 from .._cluster.client import Client
 from .._cluster.conditions import hardware_evidence
 from .._common.errors import InputError, ReadinessError
@@ -45,7 +46,7 @@ def engine_of(
     request, meta, plan = run.read_request(), run.read_meta(), run.read_plan()
     check = compile_health((request and request["node_health"]) or DEFAULT_EXPRESSION)
     # The table that the plan was made with; an archive of an earlier version has none.
-    evidence = Evidence(plan["evidence"]) if plan.get("evidence") else shipped()
+    evidence = Evidence(plan["evidence"]) if plan.get("evidence") else shipped_evidence()
     batch = Batch(
         run_id=meta["run_id"],
         run_dir=run.path,

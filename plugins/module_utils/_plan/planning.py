@@ -10,8 +10,8 @@ from __future__ import annotations
 import typing as t
 
 from .._catalog.entries import Entry, expected_sizes, floors_for, load_entry, render, resolve_options
+from .._catalog.load import shipped_evidence
 from .._catalog.resolve import resolve_network
-from .._causes.evidence import shipped
 from .._common.checks import one_of
 from .._common.errors import InputError, unknown_value
 from .._common.shapes import (
@@ -94,7 +94,7 @@ def make_plan(request: Request, entries: Entries, snapshot: Snapshot, catalog: t
         "categories": categories,
         "cost": _cost(categories, testable),
         # While nodes are under test they are held to the same as before.
-        "evidence": [_rule(row) for row in (catalog.get("evidence") or shipped()).rows],
+        "evidence": [_rule(row) for row in (catalog.get("evidence") or shipped_evidence()).rows],
     }
 
 
@@ -218,7 +218,7 @@ class _Planning:
         """The user's, else one for each taint that target nodes carry; never one by which a node is unwell, leaves or is not yet there."""
         if "tolerations" in workload:
             return list(workload["tolerations"])
-        evidence = self.catalog.get("evidence") or shipped()
+        evidence = self.catalog.get("evidence") or shipped_evidence()
         keys = {
             taint["key"]
             for node in nodes

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..._causes.evidence import Said, shipped
+from ..._catalog.load import shipped_evidence
+from ..._causes.evidence import Said
 from . import codes
 from .documents import Error, Result, Test
 
@@ -80,13 +81,13 @@ class Issue:
 
 def class_of_fail(test: Test, error: Error) -> str:
     """Rule 7.5c: code, words and severity of a failure decide its class; a failure that says nothing of itself is hardware."""
-    by_code = shipped().dcgm(error.code, error.severity)
+    by_code = shipped_evidence().dcgm(error.code, error.severity)
     if by_code and by_code.convicts and severity_name(error) in _BY_ITSELF:
         return "hardware_reset" if severity_name(error) == _RESET else "hardware_fail"
     words = words_of(error)
     if words and not (words.kind == "note" or words.convicts):
         return _OF_EVIDENCE[words.kind]
-    said = words if words and words.convicts else shipped().of_xids(error.text) or by_code
+    said = words if words and words.convicts else shipped_evidence().of_xids(error.text) or by_code
     if said and said.kind in _OF_EVIDENCE:
         return _OF_EVIDENCE[said.kind]
     return "config_fail" if not error.code and _checks_settings(test, error) else "hardware_fail"
@@ -94,7 +95,7 @@ def class_of_fail(test: Test, error: Error) -> str:
 
 def class_of_warning(error: Error) -> str:
     """A warning is a note, unless it says that the test could not be done, or DCGM asks to take the device away."""
-    by_code = shipped().dcgm(error.code, error.severity)
+    by_code = shipped_evidence().dcgm(error.code, error.severity)
     words = words_of(error)
     if words and words.kind in ("setup", "monitoring", "busy", "inconclusive"):
         return _OF_EVIDENCE[words.kind]
@@ -113,7 +114,7 @@ def class_of_pass(error: Error) -> str | None:
 
 def words_of(error: Error) -> Said | None:
     """What the words of an error say by the table of evidence."""
-    return shipped().words(error.text) if error.text else None
+    return shipped_evidence().words(error.text) if error.text else None
 
 
 def severity_name(error: Error) -> str | None:
@@ -132,7 +133,7 @@ def issue_of(outcome: str, test: Test, result: Result, error: Error) -> Issue:
     """The issue of one error of one result."""
     severity = error.severity if codes.severity_name(error.severity) else codes.severity_of(error.code)
     where = " ".join(part for part in (result.host, result.entity) if part) or "the node"
-    name = shipped().dcgm_title(error.code)
+    name = shipped_evidence().dcgm_title(error.code)
     code = f"code {error.code}{f', {name}' if name else ''}" if error.code else "no code"
     text = f": {error.text}" if error.text else ""
     words = words_of(error)

@@ -8,7 +8,7 @@ treated with caution: it is reported with its number and never turns into a pass
 
 from __future__ import annotations
 
-from ..._causes.evidence import shipped
+from ..._catalog.load import shipped_evidence
 
 ENTITY_GROUPS = {
     0: "None",
@@ -26,17 +26,17 @@ ENTITY_GROUPS = {
 
 def severity_of(code: int | None) -> int | None:
     """The severity of a code, for documents that carry the code only."""
-    return shipped().severity_of(code)
+    return shipped_evidence().severity_of(code)
 
 
 def severity_name(severity: int | None) -> str | None:
     """The word of a severity; None for a number that is none."""
-    return shipped().severity_name(severity)
+    return shipped_evidence().severity_name(severity)
 
 
 def advice(code: int | None, severity: int | None) -> str:
     """What a person does next about an error. Never empty."""
-    said = shipped().dcgm(code, severity)
+    said = shipped_evidence().dcgm(code, severity)
     return (said.advice if said else "") or "No code was given: read the message, and run the test again before replacing anything."
 
 

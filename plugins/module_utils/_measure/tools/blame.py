@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
-from ..._causes.evidence import shipped
+from ..._catalog.load import shipped_evidence
 
 _NO_FAULT_OF_A_GPU = ("setup", "busy", "configuration", "inconclusive")
 
 
 def is_hardware(text: str) -> bool:
     """Whether an error text tells of a broken GPU or link."""
-    said = shipped().words(text)
+    said = shipped_evidence().words(text)
     return said is not None and said.convicts
 
 
 def is_setup(text: str) -> bool:
     """Whether an error text tells of the set-up of the machine and of nothing worse."""
-    said = shipped().words(text)
+    said = shipped_evidence().words(text)
     return said is not None and said.kind in _NO_FAULT_OF_A_GPU

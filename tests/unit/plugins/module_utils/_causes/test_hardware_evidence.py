@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.evidence import CLASSES, Evidence, shipped
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_evidence
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.evidence import CLASSES, Evidence
 
-TABLE = shipped()
+TABLE = shipped_evidence()
 NAMED = [row for row in TABLE.rows if row["kind"] not in ("xid", "dcgm", "severity")]
 
 

@@ -17,13 +17,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dcgm_samples import TABLE_V3, check, failing, passing, result, v4
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_evidence
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes import dcgm_exits
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.evidence import shipped
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import codes as dcgm_codes
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.dcgm import results as dcgm
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.metrics import METRICS
 
-_SEVERITIES = {row["code"]: dcgm_codes.severity_of(row["code"]) for row in shipped().rows if row["kind"] == "dcgm"}
+_SEVERITIES = {row["code"]: dcgm_codes.severity_of(row["code"]) for row in shipped_evidence().rows if row["kind"] == "dcgm"}
 
 
 def judged(text: str, **context: t.Any) -> tuple[str, str | None, list[str]]:

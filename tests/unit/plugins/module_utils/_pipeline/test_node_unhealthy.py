@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.evidence import shipped
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_evidence
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.health import compile_health
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.batches import node_unhealthy
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import node_facts
@@ -23,7 +23,7 @@ def node(taints=(), **condition):
 
 
 def told(raw, expression=None):
-    return node_unhealthy(compile_health(expression) if expression else compile_health(), shipped(), raw)
+    return node_unhealthy(compile_health(expression) if expression else compile_health(), shipped_evidence(), raw)
 
 
 @pytest.mark.parametrize("kind", ["GpuXidError", "SysLogsXIDError", "GpuNvlinkWatch"])
