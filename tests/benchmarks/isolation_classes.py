@@ -159,7 +159,7 @@ def classes() -> list[Class]:
             ("node", "nic"),
             false=0.1,
         )
-    under("healthy, 2.0% of runs slow by chance", lambda chance, count: Conditions(transient=0.02), (), false=0.15, weight=4)
+    under("healthy, 2.0% of runs slow by chance", lambda chance, count: Conditions(transient=0.02), (), false=0.3, weight=4)
     for often in (0.8, 0.5):
         for soak in (False, True):
 
@@ -168,7 +168,7 @@ def classes() -> list[Class]:
                 return sizes, some(sizes, ["intermittent"], chance, p=often), Conditions()
 
             name = f"fails in {often:.0%} of tests{', soak' if soak else ''}"
-            result.append(Class(name, intermittent, silent=0.4, false=0.05, options={"soak": soak}, weight=4))
+            result.append(Class(name, intermittent, silent=0.4, false=0.1, options={"soak": soak}, weight=4))
     return result
 
 
