@@ -157,9 +157,10 @@ def classes() -> list[Class]:
             f"{share:.1%} of runs slow by chance",
             lambda chance, count, share=share: Conditions(transient=share),
             ("node", "nic"),
-            false=0.1,
+            false=0.2,
+            weight=4,
         )
-    under("healthy, 2.0% of runs slow by chance", lambda chance, count: Conditions(transient=0.02), (), false=0.3, weight=4)
+    under("healthy, 2.0% of runs slow by chance", lambda chance, count: Conditions(transient=0.02), (), false=0.2, weight=4)
     for often in (0.8, 0.5):
         for soak in (False, True):
 
