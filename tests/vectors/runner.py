@@ -218,9 +218,9 @@ def _without(row: dict[str, t.Any], *keys: str) -> dict[str, t.Any]:
 
 
 def _prefix_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:
-    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import prefixes
+    from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import labels
 
-    return prefixes.strip_prefix(row["line"]), _without(row, "line")
+    return labels.strip_prefix(row["line"]), _without(row, "line")
 
 
 def _table_row(row: dict[str, t.Any]) -> tuple[t.Any, t.Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import typing as t
 
 from . import prefixes
+from .labels import Labels
 
 # A diagnostic document is a few hundred kilobytes at most; what comes after this much is not read.
 MAX_TEXT_BYTES = 1 << 26
@@ -29,22 +30,21 @@ def log_lines(path: str, wanted: t.Callable[[str], bool] | None = None, longest:
     whose times matter: taking prefixes off is most of the work on a log that is full of debug output.
     longest: characters of a line that are kept.
     """
-    srun = False
+    labels = Labels()
     first = True
     passed_over: str | None = None
     for block in prefixes.read_blocks(path):
+        labels.learn(block.text or block.torn or "")
         last = len(block.lines) - 1
         for number, raw in enumerate(block.lines):
             if wanted is not None and not first and not wanted(raw):
                 passed_over = raw
                 continue
             first, passed_over = False, None
-            if not srun and raw[:1].isdigit() and prefixes.has_srun_label(raw):
-                srun = True
-            line = prefixes.clean(raw, srun_labels=srun)
+            line = labels.clean(raw[:longest])
             yield LogLine(line.text, line.timestamp, block.open_end and number == last)
     if passed_over is not None:
-        line = prefixes.clean(passed_over, srun_labels=srun)
+        line = labels.clean(passed_over[:longest])
         yield LogLine(line.text, line.timestamp)
 
 
@@ -53,9 +53,10 @@ def lines_of(text: str) -> t.Iterator[LogLine]:
     ended = text.endswith("\n")
     pieces = [piece for line in text.split("\n") for piece in line.split("\r")]
     last = len(pieces) - 1
-    srun = any(prefixes.has_srun_label(piece) for piece in pieces)
+    labels = Labels()
+    labels.learn(text)
     for number, piece in enumerate(pieces):
-        line = prefixes.clean(piece, srun_labels=srun)
+        line = labels.clean(piece)
         yield LogLine(line.text, line.timestamp, not ended and number == last)
 
 
@@ -63,7 +64,7 @@ def read_text(path: str) -> str:
     """A whole file as one cleaned text. Raises InputError when the file cannot be read."""
     kept: list[str] = []
     size = 0
-    for line in log_lines(path):
+    for line in log_lines(path, longest=prefixes.MAX_LINE_BYTES):
         size += len(line.text) + 1
         if size > MAX_TEXT_BYTES:
             break

@@ -11,6 +11,7 @@ import re
 import typing as t
 
 from .. import prefixes
+from ..labels import Labels
 from . import failures, transport
 from .debug_lines import INTERESTING
 from .rows import is_titles, read_titles
@@ -60,7 +61,7 @@ class TextReader:
         self.empty = True
         self.json_path: str | None = None
         self._hosts: set[str] = set()
-        self._srun_labels = False
+        self._labels = Labels()
 
     @property
     def section(self) -> Section:
@@ -68,7 +69,9 @@ class TextReader:
 
     def read(self, path: str) -> None:
         """One file. The last line of a file that does not end in a newline may be torn: its numbers are not used."""
+        self._labels = Labels()
         for block in prefixes.read_blocks(path):
+            self._labels.learn(block.text or block.torn or "")
             if block.text:
                 self.empty = False
                 self._block(block.text)
@@ -143,10 +146,7 @@ class TextReader:
     # --- lines ---
 
     def _line(self, raw: str) -> None:
-        line = prefixes.clean(raw[:_LONGEST], srun_labels=self._srun_labels)
-        if not self._srun_labels and raw[:1].isdigit() and prefixes.has_srun_label(raw):
-            self._srun_labels = True
-        self._text(line.text)
+        self._text(self._labels.clean(raw[:_LONGEST]).text)
 
     def _text(self, text: str, *, maybe_row: bool = True) -> None:
         body = text.strip()
@@ -168,7 +168,7 @@ class TextReader:
     def _torn_line(self, raw: str) -> None:
         """The unfinished last line: its texts are read, numbers and paths in it are not trusted."""
         section = self.section
-        text = prefixes.clean_text(raw[:_LONGEST], srun_labels=self._srun_labels)
+        text = self._labels.clean(raw[:_LONGEST]).text
         body = text.strip().lstrip("# ")
         if section.table_seen and not section.footer_complete:
             section.partial_last_line = True

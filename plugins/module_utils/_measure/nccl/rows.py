@@ -12,7 +12,7 @@ import math
 import re
 import typing as t
 
-from ..prefixes import without_inner_labels
+from ..labels import without_inner_labels
 
 TYPES = frozenset(["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"])
 OPS = frozenset(["sum", "prod", "min", "max", "avg", "mulsum", "none"])

@@ -7,20 +7,19 @@ from __future__ import annotations
 import tracemalloc
 from pathlib import Path
 
-import pytest
-
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure import prefixes as cleaning
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.labels import Labels
 
 
 def texts(path: Path) -> list[str]:
-    return [cleaning.clean_text(line) for block in cleaning.read_blocks(str(path)) for line in block.lines]
+    return [Labels().clean(line).text for block in cleaning.read_blocks(str(path)) for line in block.lines]
 
 
 def test_progress_bar_pieces_keep_the_stamp_of_their_line(tmp_path: Path) -> None:
     """The speed of a step is read from the time of its piece."""
     path = tmp_path / "log"
     path.write_bytes(b"2026-03-02T08:11:04Z a\rb\rc\r\nplain\n")
-    lines = [cleaning.clean(line) for block in cleaning.read_blocks(str(path)) for line in block.lines]
+    lines = [Labels().clean(line) for block in cleaning.read_blocks(str(path)) for line in block.lines]
     assert [(line.text, line.timestamp) for line in lines] == [
         ("a", "2026-03-02T08:11:04Z"),
         ("b", "2026-03-02T08:11:04Z"),
@@ -45,29 +44,6 @@ def test_end_of_file_without_newline_is_marked(tmp_path: Path) -> None:
     (block,) = (block for block in cleaning.read_blocks(str(path)) if block.torn)
     assert (block.torn, block.open_end) == ("b", True)
     assert texts(path) == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("[default3]:[rank3]: x", " x"),
-        ("0: gpu-a1:1:2 [0] NCCL INFO x", "gpu-a1:1:2 [0] NCCL INFO x"),
-        ("10: 5", "10: 5"),
-        ("12:30 is a time", "12:30 is a time"),
-        ("[2026-03-02 10:00:00] iteration 10", "[2026-03-02 10:00:00] iteration 10"),
-        ("[1,0][gpu-a1:22]<stderr>:x", "x"),
-        ("\x1b]0;title\x07\x1b[1mx\x1b[0m", "x"),
-        ("2026-03-02T01:05:10Z", ""),
-    ],
-)
-def test_labels_and_what_only_looks_like_one(line: str, text: str) -> None:
-    assert cleaning.clean_text(line) == text
-
-
-def test_any_text_behind_a_known_label() -> None:
-    """Once a log shows srun labels, they stand before free text too."""
-    assert cleaning.has_srun_label("3: # nccl-tests")
-    assert cleaning.clean("3: ssh failed", srun_labels=True).rank == 3
 
 
 def test_lines_without_end_do_not_fill_the_memory(tmp_path: Path) -> None:
