@@ -15,12 +15,14 @@ Two steps, so that a reader can look at a raw line cheaply before it pays for th
 from __future__ import annotations
 
 import gzip
+import io
 import os
 import re
 import typing as t
 import zlib
 
 from .._common.errors import InputError
+from .held import HeldLog
 
 # Small enough to stay in the processor's cache while a block is looked at.
 BLOCK_BYTES = 1 << 15
@@ -126,6 +128,8 @@ def _rewrite(text: str, halves: dict[str, list[str]], odd: bool) -> str:
 
 
 def _open(path: str) -> t.BinaryIO:
+    if isinstance(path, HeldLog):
+        return io.BytesIO(path.data)
     if path.endswith(".gz"):
         return t.cast(t.BinaryIO, gzip.open(path, "rb"))
     return open(path, "rb")

@@ -13,6 +13,7 @@ import os
 import re
 import typing as t
 
+from .._archive.run_directory import TERMINATION_SUFFIX
 from .._cluster.client import Client
 from .._cluster.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, SERVICE
 from .._common.errors import ClusterError
@@ -161,7 +162,7 @@ class Steps:
 def _keep_termination(path: str, pod: Facts) -> None:
     text = (pod["terminated"] or {}).get("message")
     if text:
-        with open(f"{path}.termination", "w", encoding="utf-8") as handle:
+        with open(f"{path}{TERMINATION_SUFFIX}", "w", encoding="utf-8") as handle:
             handle.write(text)
 
 
