@@ -13,7 +13,8 @@ ALL = (
     ("intra-rack", ["measured.bus_bandwidth >= 300"]),
     ("full-scale", ["measured.bus_bandwidth >= 300"]),
 )
-QUICK = {"options": {"max_bytes": "1G", "min_bytes": "64M", "iterations": 20}, "bounds": {"start_grace_s": 2, "queue_timeout_s": 20}}
+BOUNDS = {"bounds": {"start_grace_s": 2, "queue_timeout_s": 20}}
+QUICK = {"options": {"max_bytes": "1G", "min_bytes": "64M", "iterations": 20}, **BOUNDS}
 
 
 def writes(cluster):
@@ -57,21 +58,35 @@ def test_no_node_is_ever_written_and_every_object_is_ours(start_cluster):
         ({"kind": "oom"}, "intra-node", {"OOMKilled"}, "suspect"),
         ({"kind": "image_pull"}, "intra-node", {"ImagePull"}, "untested"),
         ({"kind": "device_rejects"}, "intra-node", {"DeviceRejected"}, "suspect"),
-        ({"kind": "log_rotated"}, "intra-node", {"LogIncomplete"}, "untested"),
         ({"kind": "gpus_missing", "count": 1}, "intra-node", {"HardwareFailureDetected"}, "failed"),
         ({"kind": "unhealthy_condition"}, "intra-node", {"HardwareFailureDetected"}, "failed"),
     ],
 )
 def test_each_fault_is_named_at_its_node_and_nobody_else_is_touched(start_cluster, fault, scale, reasons, verdict):
     cluster = start_cluster(faults=[{**fault, "node": "gpu-r1-n02"}])
-    spec = QUICK if fault["kind"] != "log_rotated" else {**QUICK, "options": {"max_bytes": "1G"}}  # a table longer than what is kept
-    result = cluster.certify((scale, ["measured.bus_bandwidth >= 400"]), isolate="never", **spec)
+    result = cluster.certify((scale, ["measured.bus_bandwidth >= 400"]), isolate="never", **QUICK)
     assert result.status != 0
     assert result.node("gpu-r1-n02")["verdict"] == verdict, result.output
     assert reasons <= result.reasons("gpu-r1-n02")
     others = {name for word, names in result.verdicts().items() if word != "passed" for name in names}
     assert others == {"gpu-r1-n02"}
     assert cluster.objects_of_ours() == []
+
+
+@pytest.mark.parametrize("kept", [2048, 65536])
+def test_a_log_that_was_rotated_away_still_gives_the_number(start_cluster, kept):
+    """The whole table of the first rack is longer than what its nodes keep; its numbers are as good as those of the second."""
+    cluster = start_cluster(faults=[{"kind": "log_rotated", "node": f"gpu-r0-n0{index}", "max_bytes": kept} for index in range(4)])
+    result = cluster.certify(("intra-rack", ["measured.bus_bandwidth >= 300", "measured.transport == 'ib'"]), **BOUNDS)
+    assert result.status == 0, result.output
+    measured = [group["measurement"] for group in result.report["categories"][0]["groups"]]
+    assert [item["complete"] for item in measured] == [True, True]
+    rotated, whole = (item["values"] for item in sorted(measured, key=lambda item: "recap" not in item["reason"]))
+    assert rotated["bus_bandwidth"] == pytest.approx(whole["bus_bandwidth"], rel=0.05)
+    assert {name: rotated[name] for name in ("message_size", "ranks", "nodes", "transport", "gdr")} == {
+        name: whole[name] for name in ("message_size", "ranks", "nodes", "transport", "gdr")
+    }
+    assert sum("recap" in item["reason"] for item in measured) == (1 if kept == 2048 else 0)
 
 
 @pytest.mark.parametrize("kind, reason", [("nic_slow", "ThresholdViolation"), ("socket_fallback", "TransportFallback")])

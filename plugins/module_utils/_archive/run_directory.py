@@ -19,6 +19,8 @@ from .journal import finished_attempts, read_journal
 
 # Part of object names and label values, so short and plain.
 RUN_ID = r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?"
+# Behind the path of a log: the file with the termination message of its container.
+TERMINATION_SUFFIX = ".termination"
 
 
 def new_run_id(given: str | None, now: float, prefix: str = "") -> str:

@@ -28,7 +28,7 @@ MARKS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("perftest", r"#bytes\s+#iterations\s+(BW|t_)|RDMA_(Write|Read)|Send (BW|Latency) Test|ib_(write|read|send)_(bw|lat)"),
         ("fio", r"\"fio version\"|\bfio-\d+\.\d+|\b(read|write): IOPS="),
         ("nccl", r"nccl-tests version|^.*#\s*(nThread|Using devices|Out of bounds values|Avg bus bandwidth|Collective test starting)"
-                 r"|out-of-place\s+in-place|\balgbw\s+busbw\b|\"(out_of_place|in_place|nccl_version|busbw|bus_bw)\""
+                 r"|^gcr\|[A-Zg]|out-of-place\s+in-place|\balgbw\s+busbw\b|\"(out_of_place|in_place|nccl_version|busbw|bus_bw)\""
                  r"|Test (CUDA|NCCL) failure|_perf(_mpi)?\b.*(common\.cu|: error)|: Test failure common\.cu"),
         ("training", r"elapsed time per iteration|iteration\s+\d+/\s*\d+\s*\||MODEL_TFLOP|train_step_timing|it/s[,\]]|s/it[,\]]"
                      r"|consumed[_ ]samples|global_step|\tSaved checkpoint\tIteration:|# GPUs: \d+\tStarting job"),

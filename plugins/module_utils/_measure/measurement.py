@@ -20,7 +20,7 @@ from .._common.shapes import Measurement, MeasurementFinding
 
 # kind -> module of this package that provides measure_files(paths, context) -> measurement
 KINDS: dict[str, str] = {
-    "nccl": "nccl.results",
+    "nccl": "nccl.recap",
     "dcgm": "dcgm.results",
     "training": "training.results",
     "goodput": "training.goodput",

@@ -19,6 +19,7 @@ import typing as t
 import zlib
 
 from .._common.errors import InputError
+from .held import HeldLog
 from .labels import ANSI, CRI, REPR_ESCAPE, STAMP, strip_prefix
 
 # Small enough to stay in the processor's cache while a block is looked at.
@@ -142,6 +143,8 @@ def _rewrite(text: str, halves: dict[str, list[str]], odd: bool) -> str:
 
 
 def _open(path: str) -> io.BufferedReader:
+    if isinstance(path, HeldLog):
+        return io.BufferedReader(t.cast(io.RawIOBase, io.BytesIO(path.data)))
     if path.endswith(".gz"):
         return t.cast(io.BufferedReader, gzip.open(path, "rb"))
     return open(path, "rb")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import typing as t
 
-from .._archive.run_directory import RunDirectory
+from .._archive.run_directory import TERMINATION_SUFFIX, RunDirectory
 from .._causes.classify import Said
 from .._causes.record import attempt_record
 from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation
@@ -110,6 +110,7 @@ def measure_attempt(run: RunDirectory, category: Category, group: Group, attempt
         "exit_code": attempt["exit_code"],
         "nodes": _of_attempt(group, attempt),
         "expect_transport": None if expected == "any" else expected,
+        "termination_messages": [said for path in paths if os.path.exists(said := f"{path}{TERMINATION_SUFFIX}")] or None,
     }
     return measure(category["measure"]["kind"], paths, {key: value for key, value in context.items() if value is not None})
 

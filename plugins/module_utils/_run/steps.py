@@ -15,6 +15,7 @@ import os
 import re
 import typing as t
 
+from .._archive.run_directory import TERMINATION_SUFFIX
 from .._causes.classify import NOT_READ
 from .._cluster.client import Client
 from .._cluster.kinds import CONFIG_MAP, EVENT, JOB, NODE, POD, SERVICE
@@ -187,7 +188,7 @@ def is_same(found: t.Mapping[str, t.Any], made: t.Mapping[str, t.Any]) -> bool:
 def _keep_termination(path: str, pod: Facts) -> None:
     text = (pod["terminated"] or {}).get("message")
     if text:
-        with open(f"{path}.termination", "w", encoding="utf-8") as handle:
+        with open(f"{path}{TERMINATION_SUFFIX}", "w", encoding="utf-8") as handle:
             handle.write(text)
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import shlex
 import typing as t
 
+from .recap import DEBUG_DIR, DEBUG_FILE, has_own_debug_file, recap_lines
+
 SETUP_ERROR = "gpu-cluster-readiness: setup error:"
 SETUP_EXIT_CODE = 78  # EX_CONFIG of sysexits.h
 HOSTFILE = "/etc/mpi/hostfile"
@@ -53,10 +55,13 @@ def _exports(env: t.Sequence[t.Mapping[str, str]]) -> tuple[list[str], list[str]
 def mpi_script(*, mpirun: str, mpirun_args: t.Sequence[str], binary: str, args: t.Sequence[str], env: t.Sequence[dict[str, str]],
                slots: int, nodes: int, ssh_port: int, pre_command: t.Sequence[str] = ()) -> str:  # fmt: skip
     """The script for a group of nodes; env goes to every rank by mpirun -x, since ranks started over ssh see no container env."""
+    if not has_own_debug_file(env):
+        env = [*env, {"name": "NCCL_DEBUG_FILE", "value": DEBUG_FILE}]
     export_lines, exports = _exports(env)
     command = shlex.join([mpirun, "--hostfile", HOSTFILE, "-N", str(slots), "--allow-run-as-root", *mpirun_args, *exports, binary, *args])
+    everywhere = shlex.join([mpirun, "--hostfile", HOSTFILE, "-N", "1", "--allow-run-as-root", *mpirun_args]) if nodes > 1 else ""
     fail = f'fail() {{ echo "{SETUP_ERROR} $1"; exit {SETUP_EXIT_CODE}; }}'
-    lines = ["set -u", fail]
+    lines = ["set -u", fail, f"mkdir -p {DEBUG_DIR}"]
     if nodes > 1:
         lines += [
             'mkdir -p "$HOME/.ssh" /run/sshd && chmod 700 "$HOME/.ssh" || fail "cannot write to $HOME/.ssh or /run/sshd"',
@@ -75,7 +80,7 @@ def mpi_script(*, mpirun: str, mpirun_args: t.Sequence[str], binary: str, args: 
         f'[ -x {shlex.quote(binary)} ] || fail "the image has no {binary}"',
         *export_lines,
         *pre_command,
-        f"exec {command}",
+        *recap_lines(command, everywhere),
     ]
     return "\n".join(lines) + "\n"
 

@@ -12,7 +12,7 @@ from ..hardware.definition import version_tuple
 from ..hardware.faults import Abort
 from ..hardware.model import Path
 from ..hardware.seam import LogLine, Outcome, PodView
-from . import mpirun, nccl_failures, nccl_info, nccl_tests, shell, ssh
+from . import launcher_recap, mpirun, nccl_failures, nccl_info, nccl_tests, shell, ssh
 from .console import Console
 from .context import Context, abort_of, gpus_of
 from .nccl_members import Member, host_name_of, lacks_gpus, network_of, path_of, ranks_of
@@ -59,16 +59,31 @@ class _Run:
         self.settings: dict[str, str] = {}
 
     def guarded(self, lines: Iterator[LogLine]) -> Iterator[LogLine]:
-        """Apply the outer `timeout`, and write the termination message at the end."""
+        """Apply the outer `timeout`, do what the script does after the test, and write the termination message at the end."""
+        printed: list[str] = []
         for line in lines:
             if self.limit_s is not None and line.at_s > self.limit_s:
                 self.outcome.exit_code = 124
                 yield LogLine(self.limit_s, None)
                 break
+            if line.text is not None and line.stream == "stdout":
+                printed.append(line.text)
             yield line
         self.outcome.duration_s = min(self.console.now, self.limit_s) if self.limit_s is not None else self.console.now
-        if not self.outcome.termination_message:
+        mark = launcher_recap.mark_of(self.context)
+        if mark and not self.outcome.reason:
+            yield from self._recap(mark, printed)
+        elif not self.outcome.termination_message:
             self.outcome.termination_message = self.context.write_termination(self.console.result)
+
+    def _recap(self, mark: str, printed: Sequence[str]) -> Iterator[LogLine]:
+        now = self.outcome.duration_s or 0.0
+        debug = launcher_recap.digest(self.console.debug or []) if launcher_recap.collected(self.context, self.settings) else []
+        recap = launcher_recap.recap(mark, printed, debug, self.outcome.exit_code)
+        for text in (*debug, *(f"gcr|{line}" for line in recap)):
+            yield LogLine(now, text)
+        if recap:
+            self.outcome.termination_message = "\n".join(recap) + "\n"
 
     # -- the two ways to start
 
@@ -146,6 +161,7 @@ class _Run:
             yield from self.console.say(mpirun.nonzero_exit(self.style, self.host, rank, code), "stderr")
 
     def _program(self) -> Iterator[LogLine]:
+        self.console.debug = [] if launcher_recap.goes_to_file(self.settings) else None
         if self.options.problem:
             yield from self.console.say([f"invalid option '{self.options.problem}'", f"USAGE: {self.program}"], rank=0)
             yield from self._finish(255, 0)
