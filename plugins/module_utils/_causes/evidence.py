@@ -13,7 +13,7 @@ import re
 import typing as t
 from collections.abc import Iterable, Mapping, Sequence
 
-Row = dict[str, t.Any]
+Row: t.TypeAlias = dict[str, t.Any]
 
 # What a row can mean. hardware: the device is broken. context: decides nothing by itself. The others are no hardware fault.
 CLASSES = (

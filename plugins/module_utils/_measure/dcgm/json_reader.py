@@ -88,8 +88,15 @@ def _v4_tests(node: dict[str, t.Any], lacks: Lacks, hosts: dict[str | None, str]
     return [
         _v4_test(category, test, lacks, hosts)
         for category in objects(node.get("test_categories"), lacks, "test_categories")
-        for test in objects(category.get("tests"), lacks, "tests")
+        for test in _tests(category, lacks)
     ]
+
+
+def _tests(category: dict[str, t.Any], lacks: Lacks) -> list[dict[str, t.Any]]:
+    """The tests of a category; one without any has lost them, since dcgmi prints none."""
+    if not category.get("tests"):
+        lacks(f"category {text(category.get('category')) or ''} holds no test")
+    return objects(category.get("tests"), lacks, "tests")
 
 
 def _v4_test(category: dict[str, t.Any], node: dict[str, t.Any], lacks: Lacks, hosts: dict[str | None, str] | None) -> Test:
@@ -138,7 +145,7 @@ def _v3(root: dict[str, t.Any], node: dict[str, t.Any]) -> Document:
     driver = text(node.get("Driver Version Detected")) or text(root.get("Driver Version Detected"))
     document = Document("v3", dcgm=version, driver=driver)
     for category in objects(node.get("test_categories"), document.lacks, "test_categories"):
-        for entry in objects(category.get("tests"), document.lacks, "tests"):
+        for entry in _tests(category, document.lacks):
             name = text(entry.get("name")) or ""
             lines = objects(entry.get("results"), document.lacks, f"results of {name}", holes=True)
             results = [result for line in lines for result in _v3_results(line)]

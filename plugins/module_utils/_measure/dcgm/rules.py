@@ -7,6 +7,7 @@ What was asked is counted against what was measured: GPUs, hosts, tests, iterati
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import typing as t
 
@@ -115,7 +116,7 @@ def _sentence(document: Document, text: str) -> str:
 
 
 def _test_issues(document: Document, test: Test, exit_code: int | None) -> list[Issue]:
-    issues = [issue for result in test.results for issue in _result_issues(document, test, result, exit_code)]
+    issues = [issue for result in _explained(test) for issue in _result_issues(document, test, result, exit_code)]
     shown = {result.status for result in test.results}
     for error in test.errors:
         status = test.status if test.status in (FAIL, WARN) and not {FAIL, WARN} & shown else PASS
@@ -127,6 +128,21 @@ def _test_issues(document: Document, test: Test, exit_code: int | None) -> list[
     elif test.status in (FAIL, WARN) and not {FAIL, WARN} & shown and not test.errors:
         issues.extend(_error_issues(document, test, Result(None, test.status), exit_code))
     return issues
+
+
+def _explained(test: Test) -> list[Result]:
+    """The results of a test; one that failed in silence is explained by what its test, or the others that failed there, say.
+
+    Not by hardware: that is said of one device and of no other.
+    """
+    failed = [error for result in test.results if result.status in (FAIL, WARN) for error in result.errors]
+    said = test.errors or failed
+    if not said or any(class_of_fail(test, error).startswith("hardware") for error in [*said, *failed]):
+        return test.results
+    return [
+        dataclasses.replace(result, errors=said[:1]) if result.status in (FAIL, WARN) and not result.errors else result
+        for result in test.results
+    ]
 
 
 def _result_issues(document: Document, test: Test, result: Result, exit_code: int | None) -> list[Issue]:
@@ -169,9 +185,10 @@ def _missing_gpus(document: Document, context: Context) -> list[Issue]:
     issues: list[Issue] = []
     if not expected or document.generation in _NO_TESTS:
         return issues
-    for host, gpus in (document.gpus or {None: set()}).items():
-        if not gpus:
-            issues.append(Issue("incomplete", f"{expected} GPUs are expected, the document names none", host=host))
+    for host, listed in (document.gpus or {None: set()}).items():
+        gpus = listed | {r.entity for test in document.tests for r in test.results if is_gpu(r.entity) and host in (None, r.host)}
+        if not gpus or (len(gpus) < expected and not document.complete):
+            issues.append(Issue("incomplete", f"{expected} GPUs are expected, the document names {len(gpus) or 'none'}", host=host))
         elif len(gpus) < expected:
             message = f"{expected - len(gpus)} of {expected} GPUs missing: the diagnostic lists {', '.join(natural(gpus))}"
             advice = "Look for a GPU that fell off the bus: kernel log, lspci; reboot the node."

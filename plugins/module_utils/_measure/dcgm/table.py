@@ -28,15 +28,16 @@ _MARKS = ("Warning", "Error", "Info")
 def read_table(text: str) -> Document | None:
     """The last table of a text, or None; a container that ran twice printed two."""
     lines = [line.strip() for line in text.split("\n")]
-    start = max((number for number, line in enumerate(lines) if _HEADER.fullmatch(line)), default=None)
-    if start is None:
+    headers = [number for number, line in enumerate(lines) if _HEADER.fullmatch(line)]
+    if not headers:
         return None
-    border = next((line for line in reversed(lines[:start]) if _BORDER.fullmatch(line)), None)
-    table = _Table(border)
+    whole = [
+        number for number in headers if _HEADER_RULE.fullmatch(next((line for line in lines[number + 1 :] if line[:1] in ("|", "+")), ""))
+    ]
+    start = (whole or headers)[-1]
+    table = _Table(lines[start])
     for line in lines[start + 1 :]:
         table.feed(line)
-        if table.closed:
-            break
     return table.document()
 
 
@@ -61,8 +62,9 @@ class _Message:
 class _Table:
     """Reads the rows of one text table in order."""
 
-    def __init__(self, border: str | None) -> None:
-        self.border = border
+    def __init__(self, header: str) -> None:
+        self._widths = [len(cell) for cell in header.split("|")[1:-1]]
+        self._ruled = False
         self.closed = False
         self._section: str | None = None
         self._tests: list[Test] = []
@@ -75,10 +77,15 @@ class _Table:
 
     def feed(self, line: str) -> None:
         """One line of the text, stripped."""
+        if self.closed:
+            if self._is_row(line):  # a border in the middle of the table was not its end
+                self._unread.append(line)
+            return
         if _HEADER_RULE.fullmatch(line):
+            self._ruled = True
             return
         if _BORDER.fullmatch(line):
-            self.closed = bool(self._tests) and (self.border is None or line == self.border)
+            self.closed = bool(self._tests) and [len(part) for part in line.split("+")[1:-1]] == self._widths
             return
         section = _SECTION.fullmatch(line)
         if section:
@@ -91,9 +98,15 @@ class _Table:
         elif "|" in line or line.startswith("+-"):
             self._unread.append(line)  # lines without a bar are those of other programs
 
+    def _is_row(self, line: str) -> bool:
+        """Whether a line behind the end has the columns of this table; other programs print tables too."""
+        return [len(cell) for cell in line.split("|")[1:-1]] == self._widths and line.startswith("|") and line.endswith("|")
+
     def _row(self, name: str, raw: str) -> None:
         cell = raw.strip()
-        if self._section == "Metadata" or (self._section is None and not self._tests and name and not self._is_status(cell)):
+        if (self._section == "Metadata" and not self._tests) or (
+            self._section is None and not self._tests and name and not self._is_status(cell)
+        ):
             self._metadata[name] = cell
             return
         if not name:
@@ -105,7 +118,7 @@ class _Table:
             self._begin_message(label, owner, raw)
             return
         status = _STATUS_CELL.fullmatch(cell)
-        if status is None or label in _MARKS:
+        if status is None or label in _MARKS or self._section == "Metadata":
             self._unread.append(f"{name}: {cell}")
             return
         word = status_of(status.group(1))
@@ -174,7 +187,7 @@ class _Table:
             driver=self._metadata.get("Driver Version Detected"),
             tests=self._tests,
         )
-        if not self.closed:
+        if not (self.closed and self._ruled):
             document.lacks("the table is cut")
         if self._unread:
             document.lacks(f"a row of the table cannot be read: {self._unread[0][:80]!r}")

@@ -123,6 +123,29 @@ def test_a_wrapped_warning_is_read_as_it_was_before_the_table_broke_it() -> None
         assert (got["class"], got["failed_entities"]) == ("setup_error", [])
 
 
+@pytest.mark.parametrize(
+    "line", ["+---------------------------+------------------------------------------------+", "| Diagnostic | Result |"]
+)
+def test_a_border_or_header_in_the_middle_of_a_table_is_not_its_end(line: str) -> None:
+    text = table(("PCIe", "Pass - All"), ("GPU Memory", "Fail - GPU: 1"))
+    assert word(text.replace("| GPU Memory", f"{line}\n| GPU Memory")) in ("incomplete", "hardware_fail")
+
+
+def test_a_table_of_another_program_behind_it_changes_nothing() -> None:
+    other = "+-----------------+----------+\n| NVIDIA-SMI 580  | CUDA 13  |\n+-----------------+----------+\n"
+    assert word(table(("PCIe", "Pass - All"), ("GPU Memory", "Pass - All")) + other) == "pass"
+
+
+def test_one_warning_about_the_test_explains_all_that_failed_there() -> None:
+    text = "Unable to initialize CUDA library: 'system not yet initialized'"
+    got = said(table(("GPU Memory", "Fail - All"), ("Warning", text[:44]), ("", text[44:])))
+    assert (got["class"], got["failed_entities"]) == ("setup_error", [])
+    one = said(table(("GPU Memory", "Fail - All"), ("Warning", f"GPU 0 {text}"[:44]), ("", f"GPU 0 {text}"[44:])))
+    assert (one["class"], one["failed_entities"]) == ("setup_error", [])
+    hard = said(table(("GPU Memory", "Fail - All"), ("Warning", "GPU 0 A DBE/ECC error was detected")))
+    assert (hard["class"], hard["failed_entities"]) == ("hardware_fail", ["GPU0", "GPU1"])
+
+
 # --- documents that others wrote into ---
 
 
@@ -184,6 +207,14 @@ def test_gpus_are_counted_in_every_test_against_what_was_expected() -> None:
     assert word(v4(passing(), passing("pcie")), exit_code=0, expected_gpus=8) == "pass"
     twice = check("pcie", [result(number % 7) for number in range(8)])
     assert word(v4(passing(), twice), exit_code=0) == "incomplete"
+
+
+def test_a_gpu_that_was_tested_is_not_missing_and_a_torn_list_convicts_nobody() -> None:
+    assert word(v4(passing(), gpus=7), exit_code=0, expected_gpus=8) == "pass"
+    lines = v4(passing(gpus=7), gpus=7).split("\n")
+    number = next(index for index, line in enumerate(lines) if '"status"' in line)
+    lines[number] += NOISE
+    assert word("\n".join(lines), exit_code=0, expected_gpus=8) == "incomplete"
 
 
 def test_a_document_that_names_no_gpu_proves_none() -> None:
