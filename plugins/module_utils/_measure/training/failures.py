@@ -47,9 +47,17 @@ class Failure:
 _TABLE = (
     ("HardwareFailureDetected", Kind.CAUSE, r"uncorrectable (ECC|NVLink) error|hardware stack error|GPU is lost|fallen off the bus"),
     ("DataCorruption", Kind.CAUSE, r"Unexpected result -?(nan|inf)\b|found (NaN|Inf) in (local|global|the) "),
-    ("OOMKilled", Kind.CAUSE, r"killed by signal: Killed|Out of memory: Killed process|can(no|')t allocate memory|\bMemoryError\b"),
+    (
+        "OOMKilled",
+        Kind.CAUSE,
+        r"killed by signal: Killed|Out of memory: Killed process|oom[_-]kill|can(no|')t allocate memory|\bMemoryError\b",
+    ),
     # Memory, devices, drivers, packages and files that the test was not given: nobody's hardware is broken.
-    ("SetupError", Kind.CAUSE, r"CUDA out of memory|CUDA error: out of memory|shared memory|No space left on device|Disk quota exceeded"),
+    (
+        "SetupError",
+        Kind.CAUSE,
+        r"CUDA (error: |failure (\d{1,4} )?')?out of memory|shared memory|No space left on device|Disk quota exceeded",
+    ),
     (
         "SetupError",
         Kind.CAUSE,
@@ -80,17 +88,8 @@ WORDINGS = tuple((reason, kind, re.compile(pattern, re.IGNORECASE)) for reason, 
 
 # Words without which a line tells of no failure.
 _HINTS = (
-    "rror",
-    "Traceback (",
-    "      :",
-    "exitcode",
-    "traceback :",
-    "atchdog",
-    "xception",
-    "Root Cause",
-    "terminate called",
-    "what():",
-    "Interrupt",
+    *("rror", "Traceback (", "      :", "exitcode", "traceback :", "atchdog", "xception", "Root Cause", "what():", "Interrupt"),
+    *("failure '", "oom", "Killed"),
 )
 _SUMMARY = re.compile(r"\A\s{0,8}(time|host|rank|exitcode|error_file|traceback) {0,8}: (.{0,300})")
 _AGENT = re.compile(r"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,9})")
@@ -99,7 +98,9 @@ _EXCEPTION = re.compile(
 )
 _USAGE = re.compile(r"\A ?\S{1,200}\.py: error: ")
 _WHAT = re.compile(r"\A\s{0,8}what\(\):\s{1,4}")
-_FATAL = re.compile(r"Fatal Python error: |python\S{0,40}: can't open file |CUDA error: |CUDA failure |Cuda failure ")
+_FATAL = re.compile(
+    r"Fatal Python error: |python\S{0,40}: can't open file |CUDA error: |(?:CUDA|Cuda) failure |oom[_-]kill|Out of memory: Killed"
+)
 _RANK = re.compile(r"\b[Rr]ank (\d{1,7})\b")
 _NODE = re.compile(r"\b[Rr]ank \d{1,7}, node ([\w.-]{1,253}),")
 _OPERATION = re.compile(r"OpType=(\w{1,40})")

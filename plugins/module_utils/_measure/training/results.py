@@ -93,7 +93,7 @@ def _verdict(log: Log, context: t.Mapping[str, t.Any], summary: Summary, failure
         )
     # A pipe behind the program hides how it ended: then its last words must do.
     if failure is not None and failure.kind is not Kind.CONSEQUENCE and not ended and not trusted:
-        return failure.reason, f"failed after {_progress(log)}: {in_words(failure)}"
+        return failure.reason, f"failed {_reached(log)}: {in_words(failure)}"
     if not log.steps:
         return "NoMeasurement", "no step line in the log"
     if not ended and not trusted:
@@ -131,6 +131,10 @@ def _findings(log: Log, verdict: str | None, failure: Failure | None) -> list[Me
         return [finding(failure.reason, in_words(failure), host=failure.host, entity=entity, evidence=failure.evidence)]
     gone = diverged(log)
     return [finding("DataCorruption", gone)] if gone and verdict in (None, "LogIncomplete") else []
+
+
+def _reached(log: Log) -> str:
+    return f"after {_progress(log)}" if log.steps else "before the first step"
 
 
 def _progress(log: Log) -> str:

@@ -129,6 +129,29 @@ def test_the_cause_is_read_through_a_file_too(tmp_path: Path) -> None:
     assert place(said) == ("TimedOut", "gpu-2", "rank 3")
 
 
+@pytest.mark.parametrize(
+    ("line", "reason", "rank"),
+    [
+        ("[rank3]:[E1129 17:02:10.1 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread "
+         "terminated with exception: CUDA error: an illegal memory access was encountered", "WorkloadFailed", "rank 3"),
+        ("  what():  [PG 0 Rank 3] Process group watchdog thread ended with exception: CUDA error: uncorrectable ECC error encountered",
+         "HardwareFailureDetected", "rank 3"),
+        ("[rank3]:[F1129 ProcessGroupNCCL.cpp:1367] [PG 0 Rank 3] ProcessGroupNCCL's watchdog got stuck for 480 seconds without progress",
+         "TimedOut", "rank 3"),
+        ("Fatal Python error: Segmentation fault", "WorkloadFailed", None),
+        ("slurmstepd: error: Detected 1 oom_kill event in StepId=12.0. Some of the step tasks have been OOM Killed.", "OOMKilled", None),
+        ("gpu-1:10:20 [0] alloc.h:30 NCCL WARN Cuda failure 'out of memory'", "SetupError", None),
+        ("E1129 17:01:30.3 1261 torch/distributed/elastic/multiprocessing/api.py:986] failed (exitcode: -11) local_rank: 2 (pid: 1301)",
+         "WorkloadFailed", None),
+    ],
+)  # fmt: skip
+def test_words_outside_of_a_traceback(line: str, reason: str, rank: str | None) -> None:
+    """A log that is cut before torchrun's summary still tells why."""
+    for begun in ("", BEGUN):
+        assert place(read(begun + line + "\n", exit_code=137)) == (reason, None, rank)
+        assert place(read(begun + line + "\n")) == (reason, None, rank)
+
+
 def test_a_log_without_a_word_of_why_keeps_the_meaning_of_its_exit_status() -> None:
     assert read(BEGUN, exit_code=1)["verdict"] == "WorkloadFailed"
     assert read(BEGUN, exit_code=137)["verdict"] == "LogIncomplete"
