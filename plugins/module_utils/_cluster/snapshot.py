@@ -71,7 +71,8 @@ def cluster_uid(client: Client, notes: list[str]) -> str | None:
     try:
         return str(client.get(NAMESPACE.path(name="kube-system"))["metadata"]["uid"])
     except ClusterError as error:
-        notes.append(f"the UID of namespace kube-system could not be read, by which a resumed run knows its cluster: {error.message}")
+        if error.status != 404:
+            notes.append(f"the UID of namespace kube-system could not be read, by which a resumed run knows its cluster: {error.message}")
     except (KeyError, TypeError):
         notes.append("namespace kube-system was served without a UID, by which a resumed run knows its cluster")
     return None
