@@ -12,6 +12,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.times import utc
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.runs import check_cluster
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import cleanup, preflight
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 
@@ -34,7 +35,10 @@ class ActionModule(ReadinessAction):
         else:
             run = RunDirectory(arguments["run_dir"])
             run_id, plan = run.read_meta()["run_id"], run.read_plan()
+            check_cluster(run, client)
         result = preflight.check(client, run_id, plan["categories"])
+        for note in result["notes"]:
+            self.progress(f"Preflight: {note}")
         swept = []
         for namespace in result["namespaces"]:
             for dead in cleanup.expired_runs(client, namespace, utc(time.time())):

@@ -15,6 +15,8 @@ author:
 description:
   - Asks the API server whether our user may do what the run does, and nothing else.
   - Sends the objects of each category as a server-side dry run, so that names, quotas, admission and fields are examined.
+  - Lets the API server examine a pod as well, where our user may create pods; pod security and most policies look at pods, not at Jobs.
+  - Compares the cluster with the one that the run was planned on, and fails when it is another.
   - Removes objects of earlier runs of this collection whose announced end has passed, because their control node died.
 extends_documentation_fragment:
   - gpu_cluster.readiness._auth
@@ -39,6 +41,7 @@ notes:
   - "Needs these verbs in the namespaces of the workloads, because the run will need them: create, get, list, watch, patch, delete on jobs
     (batch); create, get, list, delete on configmaps, services, secrets; list, watch, delete on pods; get on pods/log; list on events. One
     that is missing is named, and the run ends here."
+  - "Uses these, where it may: create on pods for the dry run of a pod; get on namespaces to know the cluster again."
   - "Needs these verbs in the cluster: get, list, watch on nodes."
   - To ask for them takes C(create) on C(selfsubjectaccessreviews.authorization.k8s.io), which every authenticated user has by default.
 seealso:
@@ -64,6 +67,12 @@ examined:
   type: list
   elements: str
   sample: [c01-nccl-all-reduce-intra-node, c02-nccl-all-reduce-intra-rack]
+notes:
+  description: What the API server warned of, and what could not be examined.
+  returned: success
+  type: list
+  elements: str
+  sample: ['would violate PodSecurity "restricted:latest": unrestricted capabilities']
 swept:
   description: Ids of dead runs whose leftovers were removed.
   returned: success

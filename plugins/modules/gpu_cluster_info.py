@@ -77,7 +77,8 @@ options:
 notes:
   - "Needs these verbs in the cluster: list on nodes."
   - "Uses these, where it may: list on services finds the DCGM host engine; list on resourceslices (resource.k8s.io) finds GPUs that only
-    DRA knows. Without them the snapshot has a note instead."
+    DRA knows; get on namespaces reads the UID of kube-system, by which a resumed run knows its cluster.
+    Without them the snapshot has a note instead."
 seealso:
   - module: gpu_cluster.readiness.certification_plan
 """

@@ -90,6 +90,11 @@ class Client:
             read_timeout_s=HURRIED_TIMEOUT_S,
         )
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the API server has warned of in its answers so far."""
+        return tuple(self._sender.warnings)
+
     # Reading
 
     def get(self, path: str, query: Mapping[str, t.Any] | None = None) -> Object:

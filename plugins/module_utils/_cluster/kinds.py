@@ -53,11 +53,15 @@ NODE = Kind("node", "v1", "", "v1", "nodes", False, ("get", "list", "watch"))
 
 # Owners first: what they own goes with them. Pods last, since a Job would make new ones.
 OWNED = (JOB, SERVICE, SECRET, CONFIG_MAP, POD)
+# Only to let the API server examine a pod before there is one (dry run); whoever may create Jobs gains nothing by it.
+POD_EXAMINED = POD._replace(verbs=("create",), owned=False)
 NAMESPACED = (JOB, POD, POD_LOG, CONFIG_MAP, SERVICE, SECRET, EVENT)
 CLUSTER = (NODE,)
 # What discovery looks at where it may; without it the snapshot has a note.
 RESOURCE_SLICE = Kind("resource slice", "resource.k8s.io/v1", "resource.k8s.io", "v1", "resourceslices", False, ("list",))
-OPTIONAL = (SERVICE._replace(namespaced=False, verbs=("list",), owned=False), RESOURCE_SLICE)
+# Read once: no two clusters have a namespace kube-system of the same UID.
+NAMESPACE = Kind("namespace", "v1", "", "v1", "namespaces", False, ("get",))
+OPTIONAL = (SERVICE._replace(namespaced=False, verbs=("list",), owned=False), RESOURCE_SLICE, NAMESPACE)
 
 
 def rules(kinds: t.Iterable[Kind]) -> list[dict[str, list[str]]]:

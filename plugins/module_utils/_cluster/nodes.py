@@ -65,6 +65,7 @@ def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[s
     unhealthy = unhealthy_conditions(conditions, evidence)
     return {
         "name": metadata.get("name", ""),
+        "uid": metadata.get("uid"),
         "target": True,
         "exclusion": None,
         "findings": [],

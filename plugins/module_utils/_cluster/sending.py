@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import typing as t
 from collections.abc import Mapping
 from urllib.parse import urlencode
@@ -14,6 +15,8 @@ from .._common.errors import ClusterError
 from .auth import Transport, without_credentials
 from .hints import hint_for, hint_for_failure
 from .retry import RetryPolicy, surely_not_stored, worth_retrying
+
+MAX_WARNINGS = 50
 
 
 class Expired(ClusterError):
@@ -49,6 +52,7 @@ class Sender:
 
     def __init__(self, transport: Transport, retry: RetryPolicy, connect_timeout_s: float, read_timeout_s: float) -> None:
         self._transport, self._retry = transport, retry
+        self.warnings: dict[str, None] = {}
         self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
 
     @property
@@ -100,6 +104,7 @@ class Sender:
                 self._retry.pause(attempt)
                 continue
             if response.status < 300:
+                self._heed(response)
                 return response
             status = _status_body(response)
             message = str(status.get("message") or "")
@@ -115,6 +120,13 @@ class Sender:
                 request.in_doubt.append(str(response.status))
             self._retry.pause(attempt, response.headers.get("Retry-After"))
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _heed(self, response: t.Any) -> None:
+        """Keeps what the API server warns of, such as pods that a Job's namespace will refuse. Each warning once, a bounded number."""
+        for header in getattr(response.headers, "getlist", lambda _name: ())("Warning"):
+            text = _warning(header)
+            if text and len(self.warnings) < MAX_WARNINGS:
+                self.warnings.setdefault(without_credentials(text))
 
     def _headers(self, content_type: str | None) -> t.Any:
         from urllib3._collections import HTTPHeaderDict  # the place that both urllib3 1.26 and 2 have
@@ -155,6 +167,12 @@ class Sender:
         return ClusterError(
             f"no answer from {self.host}: {type(error).__name__}: {cause}", place=request.place, hint=hint_for_failure(cause)
         )
+
+
+def _warning(header: str) -> str:
+    """The text of a Warning header: `299 - "text"`."""
+    quoted = re.search(r'"((?:[^"\\]|\\.)*)"', header)
+    return re.sub(r"\\(.)", r"\1", quoted.group(1)) if quoted else header.strip()
 
 
 def _encode(query: Mapping[str, t.Any] | None) -> str:

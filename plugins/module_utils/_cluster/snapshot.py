@@ -13,7 +13,7 @@ from .._common.errors import ClusterError, unknown_value
 from . import capabilities as probing
 from . import slices
 from .client import Client
-from .kinds import NODE
+from .kinds import NAMESPACE, NODE
 from .nodes import project
 from .platforms import detect_platform, summarize
 from .pools import pool_rows, set_expectations, set_findings
@@ -56,7 +56,7 @@ def take_snapshot(
     return {
         "schema_version": SCHEMA_VERSION,
         "taken_at": moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "server": {"version": version.get("gitVersion"), "host": client.host},
+        "server": {"version": version.get("gitVersion"), "host": client.host, "uid": cluster_uid(client, notes)},
         "platform": made["platform"],
         "capabilities": capabilities,
         "topology": made["topology"],
@@ -64,6 +64,18 @@ def take_snapshot(
         "nodes": made["nodes"],
         "notes": notes + made["notes"],
     }
+
+
+def cluster_uid(client: Client, notes: list[str]) -> str | None:
+    """The UID of namespace kube-system, by which a cluster is known again; None, and a note, where it may not be read."""
+    try:
+        return str(client.get(NAMESPACE.path(name="kube-system"))["metadata"]["uid"])
+    except ClusterError as error:
+        if error.status != 404:
+            notes.append(f"the UID of namespace kube-system could not be read, by which a resumed run knows its cluster: {error.message}")
+    except (KeyError, TypeError):
+        notes.append("namespace kube-system was served without a UID, by which a resumed run knows its cluster")
+    return None
 
 
 def build_snapshot(

@@ -40,12 +40,13 @@ def judge_category(
     """
     observed = {item["name"]: item for item in observation["groups"]} if observation else {}
     look = observation.get("last_look") if observation else None
+    unseen = look is None and observation is not None and "last_look" in observation
     groups = []
     for group in category["groups"]:
         measurement = measurements.get(group["name"])
         results = evaluate_all(compiled, measurement["values"]) if measurement else []
         seen = observed.get(group["name"])
-        groups.append(judge_group(group, seen, measurement, results, allow_no_criteria=allow_no_criteria, last_look=look))
+        groups.append(judge_group(group, seen, measurement, results, allow_no_criteria=allow_no_criteria, last_look=look, unseen=unseen))
     members = _collect_members(groups, category["untested"])
     verdict, why = _verdict(groups, members)
     criteria = [criterion.as_dict() for criterion in compiled]

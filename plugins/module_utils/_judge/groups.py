@@ -42,11 +42,12 @@ def judge_group(
     *,
     allow_no_criteria: bool = False,
     last_look: LastLook | None = None,
+    unseen: bool = False,
 ) -> JudgedGroup:
     """Judge one group by its last attempt.
 
     group: of the plan. observation: its entry of the observation, or None when it never ran. measurement: of the last attempt, or None.
-    criteria_results: of `criteria.evaluate_all` on its values. last_look: of the observation.
+    criteria_results: of `criteria.evaluate_all` on its values. last_look, unseen: see `machines`.
     """
     attempts = observation["attempts"] if observation else []
     findings = _attempt_findings(group, attempts, measurement)
@@ -59,7 +60,7 @@ def judge_group(
     findings += _correctness_note(measurement) + _repeat_notes(attempts, findings)
     findings = sorted(unique(findings), key=lambda item: (item["note"], rank(item)))
     verdict, members = _group_verdict(findings), _members(group, findings, _group_verdict(findings))
-    told = machine_findings(group["nodes"], attempts, last_look)
+    told = machine_findings(group["nodes"], attempts, last_look, unseen=unseen)
     if any(reason_of(item["reason"]).effect == "convicts" for item in told) and verdict != "passed":
         # The machine explains what its group ended with.
         findings = sorted(unique([*told, *findings]), key=lambda item: (item["note"], rank(item)))

@@ -16,14 +16,16 @@ from .._common.shapes import AttemptRecord, Finding, NodeSeen, NodeState
 LastLook: t.TypeAlias = t.Mapping[str, NodeState | None]
 
 
-def machine_findings(nodes: t.Sequence[str], attempts: t.Sequence[AttemptRecord], look: LastLook | None) -> list[Finding]:
+def machine_findings(
+    nodes: t.Sequence[str], attempts: t.Sequence[AttemptRecord], look: LastLook | None, *, unseen: bool = False
+) -> list[Finding]:
     """One finding at most for each member: what keeps the measurement of its group from being evidence for it.
 
-    attempts: of the group, oldest first. look: the nodes after all tests of the batch; None when nobody could look.
+    attempts: of the group, oldest first. look: the nodes after all tests of the batch. unseen: somebody wanted to look, and could not.
     """
     found = []
     for node in nodes:
-        told = _left_out(node, attempts) or _became(node, attempts, look) or _absent(node, attempts)
+        told = _became(node, attempts, look) or _left_out(node, attempts) or _absent(node, attempts) or _unseen(node, attempts, unseen)
         if told:
             found.append(told)
     return found
@@ -57,7 +59,7 @@ def _became(node: str, attempts: t.Sequence[AttemptRecord], look: LastLook | Non
     seen = [(attempt, item) for attempt in attempts for item in attempt.get("machines") or () if item["node"] == node]
     if not seen:
         return None
-    return _replaced(node, seen, look) or _rebooted(node, seen, look) or _lost_gpus(node, seen, look) or _silent(node, look)
+    return _replaced(node, seen, look) or _rebooted(node, seen, look) or _lost_gpus(node, seen, look) or _silent(node, seen, look)
 
 
 _Seen = t.Sequence[tuple[AttemptRecord, NodeSeen]]
@@ -126,11 +128,26 @@ def _lost_gpus(node: str, seen: _Seen, look: LastLook | None) -> Finding | None:
     return None
 
 
-def _silent(node: str, look: LastLook | None) -> Finding | None:
+def _silent(node: str, seen: _Seen, look: LastLook | None) -> Finding | None:
+    """A node that does not answer when all is over. It died under test where an attempt failed for no cause of its own and the kubelet
+    never told how its pod ended."""
     state = look.get(node) if look else None
     if state is None or state["trouble"] is None:
         return None
+    for attempt, _item in seen:
+        cause = attempt["cause"]
+        unexplained = cause is not None and reason_of(cause["reason"]).effect == "suspects"
+        unended = [pod["name"] for pod in attempt["pods"] if pod["node"] == node and pod["exit_code"] is None and pod["phase"] == "Running"]
+        if attempt["started"] is not None and unexplained and unended:
+            text = f"it was lost during attempt {attempt['attempt']}, which ended with {_name(cause)} ({state['trouble']})"
+            return finding("NodeLost", text, node=node, evidence=[f"how {name} ended was never told" for name in unended])
     return finding("NodeUnavailable", f"it was not Ready when its test was over ({state['trouble']})", node=node)
+
+
+def _unseen(node: str, attempts: t.Sequence[AttemptRecord], unseen: bool) -> Finding | None:
+    if not unseen or not attempts or attempts[-1]["outcome"] != "succeeded":
+        return None
+    return finding("NodeUnavailable", "nobody could look at it after its test: contact with the cluster was lost", node=node)
 
 
 def _later(node: str, seen: _Seen, index: int, look: LastLook | None) -> list[NodeState]:

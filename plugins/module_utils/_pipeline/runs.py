@@ -9,6 +9,10 @@ import typing as t
 from .._archive.run_directory import RunDirectory
 from .._catalog.entries import load_floors, load_registries
 from .._catalog.load import check_directories, load_catalog
+from .._cluster.client import Client
+from .._cluster.kinds import NODE
+from .._cluster.snapshot import cluster_uid
+from .._common.errors import InputError
 from .._common.shapes import Plan, Request, RunMeta, Snapshot
 from .._common.times import utc
 from .._criteria.health import DEFAULT_EXPRESSION, compile_health
@@ -67,3 +71,30 @@ def resume_run(run: RunDirectory, *, now: float, dry: bool = False) -> RunMeta:
         run.open()
         run.write(run.meta, meta)
     return meta
+
+
+def check_cluster(run: RunDirectory, client: Client) -> None:
+    """The cluster must be the one that the run was planned on: its nodes bear names that other clusters have too.
+
+    Known by the UID of kube-system; where that may not be read, by the UIDs of the planned nodes. A single node that was replaced is
+    left to its test, which excludes it. Raises InputError, or ClusterError when the cluster cannot be asked.
+    """
+    snapshot = run.read_snapshot()
+    planned = snapshot["server"].get("uid")
+    found = cluster_uid(client, []) if planned else None
+    if planned and found:
+        if planned != found:
+            raise _elsewhere(run, client, snapshot, f"namespace kube-system had UID {planned}, here it has {found}")
+        return
+    known = {row["name"]: row["uid"] for row in snapshot["nodes"] if row.get("uid")}
+    live = {item["metadata"]["name"]: item["metadata"].get("uid") for item in client.list(NODE.path())} if known else {}
+    if known and not any(live.get(name) == uid for name, uid in known.items()):
+        raise _elsewhere(run, client, snapshot, f"none of its {len(known)} nodes has the UID here that it had")
+
+
+def _elsewhere(run: RunDirectory, client: Client, snapshot: Snapshot, why: str) -> InputError:
+    return InputError(
+        f"this run was planned on another cluster ({snapshot['server'].get('host')}) than {client.host}: {why}",
+        place=run.path,
+        hint="Name the kubeconfig and context of the cluster that the run began on",
+    )

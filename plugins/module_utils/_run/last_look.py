@@ -52,7 +52,9 @@ class LastLook:
             else:
                 time.sleep(LOOK_EVERY_S)
                 self._look(list(before))
-        return {name: self._contact.state(name) for name in before} if known else None
+        if not known or self._contact.out_of_touch():
+            return None
+        return {name: self._contact.state(name) for name in before}
 
     def _look(self, members: t.Sequence[str]) -> bool:
         """Reads the nodes; whether that was possible."""

@@ -50,6 +50,22 @@ def pod(reason, node="n1", **keys):
         (attempt(pods=[pod("Evicted")]), "Evicted"),
         (attempt(pods=[pod("UnexpectedAdmissionError")]), "DeviceRejected"),
         (attempt(pods=[pod("OutOfnvidia.com/gpu")]), "DeviceRejected"),
+        (attempt(pods=[pod("OutOfcpu")]), "Unschedulable"),
+        (attempt(pods=[pod("OutOfpods")]), "Unschedulable"),
+        (attempt(pods=[pod("ContainerStatusUnknown")], exit_code=137), "WorkloadFailed"),
+        (attempt(pods=[pod("Evicted"), pod("ContainerStatusUnknown")]), "Evicted"),
+        (attempt("timed_out", events=["NodeNotReady gpu-n1: Node is not ready"]), "TimedOut"),
+        (
+            attempt(
+                "cancelled", reason="Cancelled", message='watching pods failed: pods is forbidden: User "u" cannot watch resource "pods"'
+            ),
+            "Forbidden",
+        ),
+        (attempt("cancelled", reason="Cancelled", message="a webhook is forbidden: contact lost"), "Cancelled"),
+        (attempt(message="Test CUDA failure common.cu:1 'operation not supported' error", exit_code=3), "WorkloadFailed"),
+        (attempt(message="Connection aborted: ConnectionResetError, reported as lost", exit_code=3), "WorkloadFailed"),
+        (attempt(message="prted: error: the daemon on w-1 is gone", exit_code=1), "LauncherFailed"),
+        (attempt(message="[w-0:7] ORTE_ERROR_LOG: Not found in file plm_rsh", exit_code=1), "LauncherFailed"),
         (attempt(pods=[pod("NodeLost")]), "NodeLost"),
         (attempt(pods=[pod("ImagePullBackOff", node=None)]), "ImagePull"),
         (attempt(pods=[pod("InvalidImageName")]), "ImagePull"),
@@ -168,3 +184,37 @@ def test_every_reason_that_any_table_names_is_in_the_table_of_reasons():
     named = {word.reason for word in API_WORDS.values()} | {reason for reason, _pattern in WORDINGS}
     named |= {reason for row in EXITS.values() for reason in (row.reason, row.log_reason)} | {reason for _prefix, reason in PREFIXES}
     assert named <= set(REASONS)
+
+
+@pytest.mark.parametrize(
+    "warning",
+    [
+        "FailedScheduling g001-0: 0/4 nodes are available: 1 Insufficient nvidia.com/gpu.",
+        'FailedMount g001-0: MountVolume.SetUp failed for volume "x": failed to sync configmap cache',
+        'Failed g001-0: Failed to pull image "x": net/http: TLS handshake timeout',
+        "FailedCreate g001: pods is forbidden: exceeded quota: gpus",
+        "UnexpectedAdmissionError g001-0: Allocate failed due to no healthy devices present",
+    ],
+)
+@pytest.mark.parametrize(("outcome", "reason"), [("failed", "WorkloadFailed"), ("timed_out", "TimedOut")])
+def test_a_warning_of_the_start_does_not_hide_how_an_attempt_that_ran_ended(warning, outcome, reason):
+    """A crash was once "Unschedulable": untested, not repeated, and no search for the node at fault."""
+    assert cause_of(attempt(outcome, exit_code=3, events=[warning], started="2026-03-02T08:00:00Z"))["reason"] == reason
+    assert cause_of(attempt("not_started", events=[warning]))["reason"] not in ("WorkloadFailed", "TimedOut", "Untested")
+
+
+def test_what_we_could_not_ask_is_no_cause():
+    line = 'not read: events of g001-0: events is forbidden: User "u" cannot list resource "events"'
+    assert cause_of(attempt(exit_code=3, events=[line]))["reason"] == "WorkloadFailed"
+
+
+def test_a_success_whose_log_could_not_be_read_says_why_and_is_repeated():
+    cause = cause_of(attempt("succeeded", exit_code=0, pods=[pod(None, log_problem="401: the token has expired")]))
+    assert (cause["reason"], cause["retryable"]) == ("LogUnavailable", True)
+    assert "401: the token has expired" in cause["message"]
+
+
+@pytest.mark.parametrize("word", ["Evicted", "Preempted", "Preempting", "NodeShutdown", "Terminated", "EvictionByEvictionAPI"])
+def test_eviction_drain_shutdown_and_preemption_never_convict(word):
+    cause = cause_of(attempt("failed", exit_code=137, pods=[pod(word), pod("ContainerStatusUnknown", "n2")]))
+    assert reason_of(cause["reason"]).effect == "untested"

@@ -47,7 +47,9 @@ def test_snapshot_has_the_documented_shape(api: Api) -> None:
     cluster(api, [node("b"), node("a"), node("cpu", gpus=None, product=None)], groups, (200, {"metadata": {}, "items": [dcgm]}))
     api.by_path["/apis/trainer.kubeflow.org/v1alpha1"] = (200, {"resources": [{"name": "trainjobs"}]})
     api.by_path["/apis/resource.k8s.io/v1/resourceslices"] = (200, {"metadata": {}, "items": []})
+    api.by_path["/api/v1/namespaces/kube-system"] = (200, {"metadata": {"name": "kube-system", "uid": "5e1f"}})
     made = take(api)
+    assert made["server"]["uid"] == "5e1f", "a resumed run knows its cluster by it"
     assert made["taken_at"] == "2026-03-02T08:00:00Z" and made["server"]["version"] == "v1.34.1"
     assert [row["name"] for row in made["nodes"]] == ["a", "b"]
     assert made["capabilities"] == {

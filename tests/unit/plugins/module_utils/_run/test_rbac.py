@@ -23,7 +23,7 @@ def rules(kind: str) -> list[dict[str, t.Any]]:
 
 
 def test_the_role_is_what_a_run_does_and_the_preflight_asks_for() -> None:
-    assert rules("Role") == kinds.rules(kinds.NAMESPACED)
+    assert rules("Role") == kinds.rules([*kinds.NAMESPACED, kinds.POD_EXAMINED])
 
 
 def test_the_cluster_role_reads_nodes_and_what_discovery_may_look_at() -> None:
