@@ -86,7 +86,7 @@ _KINDS: tuple[_Kind, ...] = (
     _Kind("stamp", re.compile(rf"\[?{_DATE}{_CLOCK}(?: ?(?:{_ZONE}|[A-Z]{{3,4}}))?\]?:?(?: |$)")),
     _Kind("stamp", re.compile(rf"\[?{_DAY} (?:\d{{4}} )?{_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}})?\]?:?(?: |$)")),
     _Kind("stamp", re.compile(rf"\[?{_CLOCK}\]?:?(?: |$)")),
-    _Kind("stamp", re.compile(rf"(?:\[ {{0,8}}\d{{1,10}}\.\d{{1,9}}\]|\d{{10}}\.\d{{3,9}}):?(?: |$)")),
+    _Kind("stamp", re.compile(r"(?:\[ {0,8}\d{1,10}\.\d{1,9}\]|\d{10}\.\d{3,9}):?(?: |$)")),
     _Kind("rank", re.compile(rf"[ \t]{{0,8}}\[ {{0,5}}(\d{{1,6}})(?:[@:,][^\]\s]{{1,200}})?\]:?{_END}")),
     _Kind("syslog", re.compile(rf"([\w.-]{{1,255}} [\w./@-]{{1,64}})(?:\[\d{{1,10}}\])?:{_END}"), named=True, after_stamp=True),
     _Kind("compose", re.compile(rf"([\w./@-]{{1,128}}) {{0,64}}\|{_END}"), named=True),
@@ -280,8 +280,7 @@ def _common_label(texts: list[str]) -> str:
 
 
 def _take_learnt(kind: _Kind, text: str, said: dict[str, t.Any]) -> str:
-    match = kind.pattern.match(text)
-    assert match is not None
+    match = t.cast("re.Match[str]", kind.pattern.match(text))
     if kind.name in ("number", "rank"):
         said.setdefault("rank", int(match.group(1)))
     return text[match.end() :]
