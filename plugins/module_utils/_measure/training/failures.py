@@ -16,6 +16,7 @@ import re
 import signal
 import typing as t
 
+from ..._catalog.load import shipped_evidence
 from ..._causes.wordings import reason_of_wording
 from .events import parse_time
 
@@ -43,47 +44,25 @@ class Failure:
     evidence: tuple[str, ...] = ()
 
 
-# What an error's words mean, tried in order: (reason, kind, words). Hardware is accused by its own evidence only.
+# What an error's words mean to a training, tried in order: (reason, kind, words). What speaks against hardware, and what drivers and
+# devices say that is no fault of theirs, stands in the table of evidence of the catalog.
 _TABLE = (
-    ("HardwareFailureDetected", Kind.CAUSE, r"uncorrectable (ECC|NVLink) error|hardware stack error|GPU is lost|fallen off the bus"),
     ("DataCorruption", Kind.CAUSE, r"Unexpected result -?(nan|inf)\b|found (NaN|Inf) in (local|global|the) "),
-    (
-        "OOMKilled",
-        Kind.CAUSE,
-        r"killed by signal: Killed|Out of memory: Killed process|oom[_-]kill|can(no|')t allocate memory|\bMemoryError\b",
-    ),
-    # Memory, devices, drivers, packages and files that the test was not given: nobody's hardware is broken.
-    (
-        "SetupError",
-        Kind.CAUSE,
-        r"CUDA (error: |failure (\d{1,4} )?')?out of memory|shared memory|No space left on device|Disk quota exceeded",
-    ),
-    (
-        "SetupError",
-        Kind.CAUSE,
-        r"No CUDA GPUs are available|no CUDA-capable device|invalid device ordinal|busy or unavailable|no NVIDIA driver",
-    ),
-    ("SetupError", Kind.CAUSE, r"driver version is insufficient|no kernel image is available|system not yet initialized"),
-    ("SetupError", Kind.CAUSE, r"unsupported display driver|system has driver mismatch|no NVIDIA driver|PTX was compiled"),
-    ("SetupError", Kind.CAUSE, r"Address already in use|is not divisible by"),
-    (
-        "SetupError",
-        Kind.CAUSE,
-        r"ModuleNotFoundError|ImportError|No module named|FileNotFoundError|No such file or directory|Is a directory",
-    ),
+    ("OOMKilled", Kind.CAUSE, r"killed by signal: Killed|Out of memory: Killed|oom[_-]kill|can(no|')t allocate memory|\bMemoryError\b"),
+    # Memory, devices, packages and files that the test was not given: nobody's hardware is broken.
+    ("SetupError", Kind.CAUSE, r"CUDA (error: |failure (\d{1,4} )?')?out of memory|shared memory|No space left on device|quota exceeded"),
+    ("SetupError", Kind.CAUSE, r"No CUDA GPUs are available|no NVIDIA driver|Address already in use|is not divisible by"),
+    ("SetupError", Kind.CAUSE, r"ModuleNotFoundError|ImportError|No module named|FileNotFoundError|No such file or directory"),
     ("SetupError", Kind.CAUSE, r"PermissionError|unrecognized arguments|arguments are required|invalid choice:"),
     ("TimedOut", Kind.ERROR, r"collective operation timeout|watchdog got stuck|Heartbeat monitor timed out|monitoredBarrier"),
     ("TimedOut", Kind.ERROR, r"Timed out waiting \d{1,12} ?ms for (recv|send)"),
     ("LauncherFailed", Kind.END, r"Rendezvous\w{1,40}Error|clients joined|client socket has (timed out|failed to connect)"),
     ("LauncherFailed", Kind.END, r"Could not resolve hostname|Name or service not known|Temporary failure in name resolution"),
     ("WorkloadFailed", Kind.CONSEQUENCE, r"remote process exited|ncclRemoteError|Connection (closed|reset|refused)|Broken pipe"),
-    (
-        "WorkloadFailed",
-        Kind.CONSEQUENCE,
-        r"communicator was aborted|got signal: (15|2)\b|KeyboardInterrupt|SIGTERM|DistNetworkError|DistStoreError",
-    ),
+    ("WorkloadFailed", Kind.CONSEQUENCE, r"communicator was aborted|got signal: (15|2)\b|KeyboardInterrupt|SIGTERM"),
+    ("WorkloadFailed", Kind.CONSEQUENCE, r"Dist(Network|Store)Error"),
     ("WorkloadFailed", Kind.END, r"NCCL error|ncclSystemError|ncclInternalError|ncclUnhandledCudaError"),
-)
+)  # fmt: skip
 WORDINGS = tuple((reason, kind, re.compile(pattern, re.IGNORECASE)) for reason, kind, pattern in _TABLE)
 
 # Words without which a line tells of no failure.
@@ -203,9 +182,22 @@ def _hang(text: str, when: datetime.datetime | None) -> Failure:
 
 def _worded(text: str, when: datetime.datetime | None) -> Failure:
     said = text.strip()
-    reason, kind = next(((reason, kind) for reason, kind, words in WORDINGS if words.search(said)), ("", Kind.ERROR))
-    reason = reason or reason_of_wording(said) or "WorkloadFailed"
+    reason, kind = _meaning(said)
     return Failure(kind, reason, said[: _LINE // 2], _rank(said), _node(said), when, evidence=(said[:_LINE],))
+
+
+def _meaning(said: str) -> tuple[str, Kind]:
+    """The reason that words stand for, and how much they explain."""
+    evidence = shipped_evidence().words(said)
+    if evidence is not None and evidence.convicts:
+        return "HardwareFailureDetected", Kind.CAUSE
+    known = next(((reason, kind) for reason, kind, words in WORDINGS if words.search(said)), None)
+    if known is not None:
+        return known
+    worded = reason_of_wording(said)
+    if not worded and evidence is not None and evidence.kind in ("setup", "configuration", "busy"):
+        return "SetupError", Kind.CAUSE
+    return worded or "WorkloadFailed", Kind.ERROR
 
 
 def _rank(text: str) -> int | None:
