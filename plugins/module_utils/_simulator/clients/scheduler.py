@@ -152,12 +152,13 @@ class Scheduler:
     def _find_node(self, info: PodInfo) -> NodeInfo | None:
         placements, candidates = self._placements, self._candidates_of(info)
         start = candidates.position
-        if info.relational or candidates.freed_version != placements.freed_version:
+        remembered = (info.local and not placements.guarded) or not (info.relational or placements.apart)
+        if not remembered or candidates.freed_version != placements.freed_version:
             start = 0
         for index in range(start, len(candidates.nodes)):
             node = candidates.nodes[index]
             if has_room(placements, info, node):
-                if not info.relational and not placements.guarded:
+                if remembered:
                     candidates.position, candidates.freed_version = index, placements.freed_version
                 return node
         return None

@@ -12,7 +12,7 @@ import collections
 
 from .api import Object
 from .matching import matches_expression, matches_labels, tolerates
-from .scheduling_state import NodeInfo, Placements, PodInfo
+from .scheduling_state import HOSTNAME, NodeInfo, Placements, PodInfo
 
 _UNSCHEDULABLE_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "value": ""}
 
@@ -93,7 +93,8 @@ def _problems(placements: Placements, info: PodInfo, node: NodeInfo) -> tuple[li
 
 
 def _relation_problem(placements: Placements, info: PodInfo, node: NodeInfo) -> str:
-    if not info.relational and not placements.guarded:
+    here = placements.on_host(node)
+    if not (info.relational or placements.guarded or here):
         return ""
     nodes = placements.nodes
     if not all(_spread_fits(placements, info, rule, node) for rule in info.spread):
@@ -101,13 +102,23 @@ def _relation_problem(placements: Placements, info: PodInfo, node: NodeInfo) -> 
     if not all(_affinity_fits(placements, info, term, node) for term in info.affinity_terms):
         return _AFFINITY
     for term in info.anti_affinity_terms:
-        if any(_same_domain(term, node, nodes.get(where)) for where in _homes_of_matches(placements, info, term)):
+        if term["topologyKey"] == HOSTNAME:
+            if any(_term_matches(info, term, other) for other in here):
+                return _ANTI_AFFINITY
+        elif any(_same_domain(term, node, nodes.get(where)) for where in _homes_of_matches(placements, info, term)):
             return _ANTI_AFFINITY
+    if any(_kept_apart(other, info) for other in here):
+        return _EXISTING_ANTI_AFFINITY
     for other, where in placements.guarded.values():
         for term in other.anti_affinity_terms:
-            if _term_matches(other, term, info) and _same_domain(term, node, nodes.get(where)):
+            if term["topologyKey"] != HOSTNAME and _term_matches(other, term, info) and _same_domain(term, node, nodes.get(where)):
                 return _EXISTING_ANTI_AFFINITY
     return ""
+
+
+def _kept_apart(other: PodInfo, info: PodInfo) -> bool:
+    """Whether a pod on a host wants this one to be on another host."""
+    return any(term["topologyKey"] == HOSTNAME and _term_matches(other, term, info) for term in other.anti_affinity_terms)
 
 
 def _homes_of_matches(placements: Placements, info: PodInfo, term: Object) -> set[str]:

@@ -12,6 +12,7 @@ from .api import Object
 from .matching import add_resources, matches_node_term, milli, pod_requests
 
 _DEFAULT_MAX_PODS = 110_000
+HOSTNAME = "kubernetes.io/hostname"
 
 
 class NodeInfo:
@@ -59,9 +60,13 @@ class PodInfo:
         self.affinity_terms = _required(affinity, "podAffinity")
         self.anti_affinity_terms = _required(affinity, "podAntiAffinity")
         self.spread = [rule for rule in spec.get("topologySpreadConstraints") or [] if rule.get("whenUnsatisfiable") == "DoNotSchedule"]
+        self.wide = any(term["topologyKey"] != HOSTNAME for term in self.anti_affinity_terms)
         self.relational = bool(self.affinity_terms or self.anti_affinity_terms or self.spread)
+        # Only pods on a node itself may keep it from the node: while none leaves, a node that refused it goes on refusing its like.
+        self.local = self.relational and not (self.affinity_terms or self.spread) and not self.wide
         # Pods that ask the same of a node share one list of candidates.
-        self.signature = json.dumps([self.selector, self.node_terms, self.tolerations, self.needs, sorted(self.ports)], sort_keys=True)
+        asked = [self.selector, self.node_terms, self.tolerations, self.needs, sorted(self.ports), self.anti_affinity_terms]
+        self.signature = json.dumps(asked, sort_keys=True)
 
     def named_nodes(self) -> set[str] | None:
         """The only nodes its affinity names by matchFields, or None if some term names none."""
@@ -94,7 +99,9 @@ class Placements:
     """Nodes, and the pods that have their places on them.
 
     placed:        uid -> (pod, name of its node), also while the node is not known.
-    guarded:       the placed pods with anti-affinity.
+    guarded:       the placed pods with anti-affinity beyond their own host; that of a host is looked for on the host alone.
+    apart:         how many placed pods have anti-affinity of either kind.
+    beside:        by name of a node, the pods placed there. hosts: by value of the host name's label, the nodes that carry it.
     nodes_version: counts changes of nodes; freed_version counts pods that have left.
     """
 
@@ -102,6 +109,9 @@ class Placements:
         self.nodes: dict[str, NodeInfo] = {}
         self.placed: dict[str, tuple[PodInfo, str]] = {}
         self.guarded: dict[str, tuple[PodInfo, str]] = {}
+        self.apart = 0
+        self.beside: dict[str, dict[str, PodInfo]] = {}
+        self.hosts: dict[str, set[str]] = {}
         self.nodes_version = 0
         self.freed_version = 0
 
@@ -109,25 +119,29 @@ class Placements:
         """Takes over a change of a node. False if nothing in it matters here: heartbeats do not."""
         name = node["metadata"]["name"]
         if kind == "DELETED":
-            self.nodes.pop(name, None)
+            self._rename_host(self.nodes.pop(name, None), None)
         elif name not in self.nodes:
             info = self.nodes[name] = NodeInfo(node)
-            for placed, where in self.placed.values():
-                if where == name:
-                    _occupy(placed, info, 1)
+            self._rename_host(None, info)
+            for placed in self.beside.get(name, {}).values():
+                _occupy(placed, info, 1)
         elif old is not None and _scheduling_part(old) == _scheduling_part(node):
             self.nodes[name].node = node
             return False
         else:
+            self._rename_host(self.nodes[name], None)
             self.nodes[name].update(node)
+            self._rename_host(None, self.nodes[name])
         self.nodes_version += 1
         return True
 
     def assume(self, info: PodInfo, node: str) -> None:
         """The pod has its place on the node."""
         self.placed[info.uid] = (info, node)
-        if info.anti_affinity_terms:
+        if info.wide:
             self.guarded[info.uid] = (info, node)
+        self.apart += bool(info.anti_affinity_terms)
+        self.beside.setdefault(node, {})[info.uid] = info
         if node in self.nodes:
             _occupy(info, self.nodes[node], 1)
 
@@ -138,10 +152,23 @@ class Placements:
             return False
         self.guarded.pop(uid, None)
         info, node = placed
+        self.apart -= bool(info.anti_affinity_terms)
+        self.beside[node].pop(uid)
         if node in self.nodes:
             _occupy(info, self.nodes[node], -1)
         self.freed_version += 1
         return True
+
+    def _rename_host(self, old: NodeInfo | None, new: NodeInfo | None) -> None:
+        if old is not None and HOSTNAME in old.labels:
+            self.hosts[old.labels[HOSTNAME]].discard(old.name)
+        if new is not None and HOSTNAME in new.labels:
+            self.hosts.setdefault(new.labels[HOSTNAME], set()).add(new.name)
+
+    def on_host(self, node: NodeInfo) -> list[PodInfo]:
+        """The pods on the host of a node; none where its label does not say which host that is."""
+        names = self.hosts.get(node.labels[HOSTNAME], set()) if HOSTNAME in node.labels else set()
+        return [pod for name in names for pod in self.beside.get(name, {}).values()]
 
     def considered(self, info: PodInfo) -> list[NodeInfo]:
         """The nodes to look at for a pod, by name: those its affinity names, else all."""

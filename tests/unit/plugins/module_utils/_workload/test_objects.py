@@ -116,3 +116,13 @@ def test_a_shortened_name_fits_in_bytes_and_two_stay_two(first, second, limit):
 def test_names_leave_room_for_what_a_job_adds():
     name = names.attempt_name("r" * 32, "c01", "g" * 60, 12)
     assert len(f"{name}-00000-abcde") <= 63
+
+
+def test_a_group_of_several_nodes_gets_one_pod_on_each():
+    """A scheduler that packs would put two pods on one node, and certify another on which nothing ran."""
+    made = objects(["n0", "n1"], gpus_per_node=4, resources={"nvidia.com/gpu": 4})["job"]
+    affinity = made["spec"]["template"]["spec"]["affinity"]
+    (term,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert term["topologyKey"] == "kubernetes.io/hostname"
+    assert term["labelSelector"] == {"matchLabels": {"batch.kubernetes.io/job-name": made["metadata"]["name"]}}
+    assert "podAntiAffinity" not in objects(["n0"])["job"]["spec"]["template"]["spec"]["affinity"]
