@@ -60,7 +60,7 @@ def needed() -> dict[str, set[Permission]]:
     run = permissions(*kinds.NAMESPACED, *kinds.CLUSTER)
     return {
         "gpu_cluster_info": permissions(kinds.NODE, verbs=["list"]) | permissions(*kinds.OPTIONAL),
-        "cluster_preflight": run,
+        "cluster_preflight": run | permissions(kinds.POD_EXAMINED, kinds.NAMESPACE),
         "workload_batch": run,
         "run_cleanup": permissions(*kinds.OWNED, verbs=["list", "delete"]),
     }
