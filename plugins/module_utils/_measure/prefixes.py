@@ -66,7 +66,7 @@ def read_blocks(path: str) -> t.Iterator[Block]:
         if b"\r" in data and data.count(b"\r\n") == data.count(b"\n"):
             data = data.replace(b"\r\n", b"\n")  # a file of another system: also its CRI halves end so
         text = data.decode("utf-8", errors="replace")
-        if b'{"' in data and _may_be_wrapped(text):
+        if b"{" in data and b'{"' in data and _may_be_wrapped(text):
             text = _unwrap(text)
         odd = b"\r" in data or (b"'" in data and " b'" in text) or (b'"' in data and ' b"' in text)
         if odd or halves or _has_halves(text):

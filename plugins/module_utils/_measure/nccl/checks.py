@@ -30,18 +30,19 @@ class Result:
         self.log = log
         self.summary = summary
         self.exit_code = given.exit_code if last else None
-        self.ranks = facts.ranks_for_factor(section) or summary.get("n_ranks") or facts.ranks_by_ratio(section)
+        self.ranks = facts.ranks_of(section, summary.get("n_ranks"))
         self.judged = values.judge(section)
         self.findings: list[MeasurementFinding] = []
         self.incomplete = self._incompleteness()
+        self.unknown_path = self._unknown_path()
         self.values = values.values_of(section, given, self.judged, summary, self.ranks)
-        checks = (self._wrong_data(), self._ending(), self._wrong_transport(), self.incomplete, self._own_check())
+        checks = (self._wrong_data(), self._ending(), self._wrong_transport(), self.incomplete, self.unknown_path, self._own_check())
         failed = [check for check in checks if check is not None]
         self._notes()
         self.verdict: str | None = failed[0][0] if failed else None
         self.reason = failed[0][1] if failed else self._measured_reason()
         judgeable = self.verdict in (None, "DataCorruption", "TransportFallback", "ThresholdViolation")
-        self.complete = judgeable and self.incomplete is None and bool(section.rows)
+        self.complete = judgeable and self.incomplete is None and self.unknown_path is None and bool(section.rows)
 
     # Each check returns (verdict, reason) or None.
 
@@ -100,7 +101,9 @@ class Result:
         if not section.rows and any(item["text"] == "invalid usage" for item in section.failures):
             return "SetupError", f"NCCL refused the set-up on {section.failures[0]['host']}: invalid usage"
         for error in section.ib_errors[:5]:
-            text = f"{error['status']} ({error['code']}) from {error['peer']} on {error['hca'] or 'an adapter'}: suspect both ends"
+            text = (
+                f"{error['status']} ({error['code']}) from {error['peer'] or 'a peer'} on {error['hca'] or 'an adapter'}: suspect both ends"
+            )
             self.findings.append(finding("WorkloadFailed", text, host=error["host"], entity=error["hca"]))
             peer = self.log.transport.addresses.get(error["peer"])
             if peer:
@@ -109,7 +112,7 @@ class Result:
             self.findings.append(finding("WorkloadFailed", f"{item['kind']}: {item['text']}", host=item["host"]))
         what = section.failures[0]["text"] if section.failures else section.ib_errors[0]["status"]
         where = section.failures[0]["host"] if section.failures else section.ib_errors[0]["host"]
-        return "WorkloadFailed", f"{what} on {where}; rows printed facts.before it are not a result"
+        return "WorkloadFailed", f"{what} on {where}; rows printed before it are not a result"
 
     def _rank_died(self) -> Fault:
         section = self.section
@@ -126,9 +129,9 @@ class Result:
         known = exit_codes.log_reason_of(code)
         own_limit = code == exit_codes.NCCL_TESTS_TIMEOUT and not facts.before(self.section, exit_codes.NCCL_TESTS_TIMEOUT_SINCE)
         if known == "TimedOut" or own_limit:
-            return "TimedOut", f"the time limit ended the run (exit code {code}) facts.before its last row"
+            return "TimedOut", f"the time limit ended the run (exit code {code}) before its last row"
         if known == "LogIncomplete":
-            return known, f"the run ended facts.before its footer: {exit_codes.EXITS[code].text}"
+            return known, f"the run ended before its footer: {exit_codes.EXITS[code].text}"
         if code in exit_codes.NCCL_TESTS_REFUSED:
             return "SetupError", f"the program refused what it was asked to do (exit code {code})"
         if not self.section.rows and (known == "SetupError" or code == exit_codes.LAUNCHERS_REFUSAL):
@@ -197,6 +200,9 @@ class Result:
         section, given = self.section, self.given
         if not section.footer_complete:
             yield "the footer is missing"
+        if section.mixed:
+            yield f"the lines of several runs are mixed: {section.mixed}"
+        yield from self._unproven()
         missing = facts.missing_sizes(section, given, self.ranks or 1)
         if missing and facts.reduced(section) and not given.allow_reduced_sizes:
             yield f"{len(missing)} sizes are above the memory limit: lower the request or allow the largest measured size"
@@ -204,12 +210,20 @@ class Result:
             yield f"{len(missing)} of the requested sizes are missing, the largest is {max(missing)}"
         if facts.head_lost(section) and not given.expected_sizes:
             yield "the beginning of the log is missing"
+        damaged = facts.damaged_request(section)
+        if damaged and not given.expected_sizes:
+            yield damaged
         if section.reader.lost:
             yield f"rows of {len(section.reader.lost)} sizes were torn and could not be rejoined"
         if any(not row.finite for row in section.rows):
             yield "rows hold numbers that are not finite"
         if any(row.finite and not facts.whole_row(section, row) for row in section.rows):
             yield "rows hold numbers that contradict each other: parts of them are lost"
+        wrong_ranks = facts.wrong_ranks(section)
+        if wrong_ranks:
+            yield wrong_ranks
+        if section.out_of_bounds_word == "OK" and section.out_of_bounds:
+            yield f"the footer contradicts itself: {section.out_of_bounds} wrong checks, and OK"
         if facts.uneven_cycles(section, self.ranks or 1):
             yield "some sizes have fewer samples than others: rows of a cycle are lost"
         if any(row.out_of_place is None for row in section.rows):
@@ -227,6 +241,26 @@ class Result:
         if given.judged_size is not None and values.judged_samples(section, given, self.ranks) is None:
             yield f"the judged size {given.judged_size} was not measured"
 
+    def _unproven(self) -> t.Iterator[str]:
+        """What was asked for against what took part."""
+        given, section = self.given, self.section
+        hosts = max(len({device[2] for device in section.printed_group()}), self.summary["n_nodes"] or 0)
+        whole = section.devices and not section.devices_cut
+        if given.nodes and whole and hosts < len(given.nodes):
+            yield f"{hosts} of {len(given.nodes)} nodes took part"
+        if given.expected_ranks is not None and self.ranks is not None and self.ranks < given.expected_ranks:
+            yield f"{self.ranks} of {given.expected_ranks} ranks took part"
+        if given.collective and section.collective and section.collective != given.collective:
+            yield f"{section.collective} ran, {given.collective} was asked for"
+
+    def _unknown_path(self) -> Fault | None:
+        """A path was expected, and not one line says which was taken. One rank sends nothing anywhere."""
+        if not self.given.expect_transport or self.summary["class"] != "unknown" or self.ranks == 1 or not self.section.rows:
+            return None
+        reason = f"{self.given.expect_transport} was expected, and no line of the log says which path the data took: set NCCL_DEBUG=INFO"
+        self.findings.append(finding("Warning", reason))
+        return "LogIncomplete", reason
+
     def _own_check(self) -> Fault | None:
         if self.section.min_bandwidth != "FAILED":
             return None
@@ -239,24 +273,21 @@ class Result:
         section, judged = self.section, self.judged
         if judged and judged["unstable"]:
             at = judged["at_max_size"]
-            text = f"samples at {judged['max_size']} bytes from {at['min']} to {at['max']} GB/s: repeat facts.before blaming a node"
+            text = f"samples at {judged['max_size']} bytes from {at['min']} to {at['max']} GB/s: repeat before blaming a node"
             self.findings.append(finding("Unstable", text))
         if judged and judged["collapse"]:
             text = f"bandwidth collapses at large sizes: {judged['at_max_over_peak']:.0%} of the peak at {judged['max_size']} bytes"
             self.findings.append(finding("Warning", text))
-        later = self.log.sections[self.log.sections.index(section) + 1 :]
-        if section.footer_complete and any(not facts.counts(one) and one.collective in (None, section.collective) for one in later):
-            self.findings.append(finding("Warning", "a later run of this test in the same log did not come to its end"))
+        earlier = self.log.sections[: self.log.sections.index(section)]
+        if any(not facts.counts(one) and one.collective in (None, section.collective) for one in earlier):
+            self.findings.append(finding("Warning", "an earlier run of this test in the same log did not come to its end"))
+        for (host, adapter), lines in section.link_events.items():
+            text = f"adapter {adapter} told of trouble with itself or its port while the test ran: look at its link"
+            self.findings.append(finding("Warning", text, host=host, entity=adapter, evidence=lines))
         for line in section.warnings:
             self.findings.append(finding("Warning", "NCCL warned of a fault", evidence=[line]))
         for note in section.config_notes:
             self.findings.append(finding("Warning", "the program did not run what was asked", evidence=[note]))
-        expected = facts.ratio_of(section, self.ranks)
-        ratio = facts.bandwidth_ratio(section)
-        moves = (self.values.get("alg_bandwidth") or 0.0) >= 1.0
-        if expected is not None and ratio is not None and moves and abs(expected - ratio) >= 0.02:
-            text = f"busbw / algbw is {ratio:.3f}, but {self.ranks} ranks give {expected:.3f}: the number of ranks is wrong"
-            self.findings.append(finding("Warning", text))
         if self.summary["nvls"] is False and self.summary["nvls_capable"] and "no NVLS" not in self.summary["forced"]:
             text = "NVLink SHARP is supported but was not set up: look at the fabric manager, the driver and NCCL_NVLS_ENABLE"
             self.findings.append(finding("Warning", text))

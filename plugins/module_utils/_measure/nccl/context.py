@@ -25,18 +25,22 @@ class Context(t.NamedTuple):
     cycles: int | None = None
     collective: str | None = None
     expected_gpus: int | None = None
+    expected_ranks: int | None = None
+    nodes: tuple[str, ...] = ()
 
 
 def read_context(context: t.Mapping[str, t.Any]) -> Context:
     """Checks the keys we use. Raises InputError naming the key."""
     values: dict[str, t.Any] = {name: context[name] for name in Context._fields if context.get(name) is not None}
-    for name in ("exit_code", "judged_size", "cycles", "expected_gpus"):
+    for name in ("exit_code", "judged_size", "cycles", "expected_gpus", "expected_ranks"):
         if name in values:
             values[name] = of_type(values[name], int, f"context.{name}")
     if "expected_sizes" in values:
         if isinstance(values["expected_sizes"], (str, bytes)):
             raise InputError("expected_sizes must be a list of bytes", place="context.expected_sizes")
         values["expected_sizes"] = tuple(of_type(size, int, "context.expected_sizes") for size in values["expected_sizes"])
+    if "nodes" in values:
+        values["nodes"] = tuple(dict.fromkeys(map(str, values["nodes"]))) if isinstance(values["nodes"], (list, tuple)) else ()
     expected = values.get("expect_transport")
     if expected is not None and expected not in transport.EXPECTATIONS:
         raise unknown_value("transport", expected, transport.EXPECTATIONS, "context.expect_transport")

@@ -78,7 +78,7 @@ def warning_severity(message: str) -> str:
 
 _SERIOUS: tuple[str, ...] = (
     "Got completion",
-    "Got async fatal event",
+    "async fatal event",
     "Mismatched NCCL version",
     "Duplicate GPU detected",
     "P2P is disabled between NVLINK connected GPUs",

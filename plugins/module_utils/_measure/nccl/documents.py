@@ -9,7 +9,7 @@ import math
 import typing as t
 
 from .. import prefixes
-from .rows import Cells, Row, parse_cell
+from .rows import Cells, Row, parse_cell, ratio_bounds
 from .sections import Section, collective_of
 
 _MAX_JSON_BYTES = 1 << 26
@@ -105,6 +105,7 @@ def _document_row(item: dict[str, t.Any]) -> Row:
     size, elements = int(item["size"]), int(item["count"])
     if not 0 <= size < 1 << 63 or not 0 <= elements < 1 << 63:
         raise ValueError("no message has so many bytes")
+    ratios = (ratio_bounds(_near(group.algbw), _near(group.busbw)) for group in groups if group)
     return Row(
         size=size,
         elements=elements,
@@ -113,7 +114,21 @@ def _document_row(item: dict[str, t.Any]) -> Row:
         root=int(item["root"]) if item.get("root") is not None else None,
         out_of_place=groups[0],
         in_place=groups[1] or Cells(None, None, None, None),
+        agrees="cpu_time" in str(item.get("out_of_place")) or all(_agrees(size, group) for group in groups if group),
+        ratios=tuple(ratio for ratio in ratios if ratio),
     )
+
+
+def _near(value: float | None) -> tuple[float, float]:
+    """The values that a number with six decimals may stand for."""
+    return (0.0, 0.0) if value is None else (max(0.0, value - 5e-7), value + 5e-7)
+
+
+def _agrees(size: int, group: Cells) -> bool:
+    """Whether size / time is the algorithm bandwidth of a group, within two percent."""
+    if not group.time_us or group.algbw is None or not math.isfinite(group.time_us) or not math.isfinite(group.algbw):
+        return True
+    return abs(group.algbw * group.time_us * 1000.0 - size) <= 0.02 * size + 5e-7 * group.time_us * 1000.0
 
 
 def _document_cells(group: t.Any) -> Cells | None:

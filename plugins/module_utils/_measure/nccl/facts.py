@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 import sys
 import typing as t
@@ -14,14 +15,32 @@ from .rows import Row
 from .sections import Section
 
 _MAX_SIZES = 10_000
+_MAX_RANKS = 4096
 
 Key: t.TypeAlias = tuple[str, str | None, int | None]
 
 
+def ranks_of(section: Section, said: int | None) -> int | None:
+    """Ranks of the printed group; None when nothing tells. said: by NCCL itself.
+
+    A list with a gap still ends with its highest rank. Without a list the ratio of the two bandwidths tells, where its
+    digits leave one number only: nothing is guessed.
+    """
+    listed = ranks_for_factor(section) or said
+    if listed:
+        return listed
+    low, high = _ranks_by_ratio(section)
+    elided = section.elided_ranks
+    if elided is not None and (low is None or high is None or low <= elided <= high):
+        return elided
+    return low if low == high else None
+
+
 def ranks_for_factor(section: Section) -> int | None:
-    """Ranks of the printed group; None when nothing tells."""
+    """Ranks of the printed group by its list of devices; None when that is cut or tells of one process only."""
     if section.document and _is_one_process_of_many(section):
-        return ranks_by_ratio(section) or section.config.get("gpus")
+        low, high = _ranks_by_ratio(section)
+        return low if low is not None and low == high else section.config.get("gpus")
     if section.devices and not section.devices_cut:
         return len(section.printed_group())
     return None
@@ -32,15 +51,51 @@ def _is_one_process_of_many(section: Section) -> bool:
     return len(section.devices) < int(section.config.get("gpus", 1) * section.config.get("threads", 1))
 
 
-def ranks_by_ratio(section: Section) -> int | None:
-    """The number of ranks that busbw / algbw of the largest row stands for."""
-    ratio = bandwidth_ratio(section)
-    if ratio is None or section.collective is None:
+def _ranks_by_ratio(section: Section) -> tuple[int | None, int | None]:
+    """(fewest, most) ranks that busbw / algbw of the largest row may stand for; (None, None) when it tells nothing."""
+    row = max((row for row in section.rows if row.finite and row.size and row.ratios), key=lambda row: row.size, default=None)
+    if row is None or section.collective is None or collectives.factor(section.collective, 2) == collectives.factor(section.collective, 3):
+        return None, None
+    low, high = row.ratios[0]
+    fitting = [n for n in range(1, _MAX_RANKS) if low - 1e-9 <= collectives.factor(section.collective, n) <= high + 1e-9]
+    return (fitting[0], fitting[-1]) if fitting else (None, None)
+
+
+def mark_contradictions(section: Section, ranks: int | None) -> None:
+    """Rows whose bus bandwidth is not their algorithm bandwidth times the one factor of the table no longer agree."""
+    reference = _reference_ratio(section, ranks)
+    if reference is None or section.collective == "alltoallv":
+        return
+    section.rows = [
+        row if all(_contains(bounds, reference) for bounds in row.ratios) else row._replace(agrees=False, ratio_agrees=False)
+        for row in section.rows
+    ]
+
+
+def _reference_ratio(section: Section, ranks: int | None) -> float | None:
+    """The factor of the collective where some row confirms it; else the one that most rows show."""
+    telling = [bounds for row in section.rows if row.finite for bounds in row.ratios if bounds[1] - bounds[0] < 0.2]
+    expected = ratio_of(section, ranks)
+    if not telling or (expected is not None and any(_contains(bounds, expected) for bounds in telling)):
+        return expected
+    middles = sorted((low + high) / 2 for low, high in telling)
+    return middles[len(middles) // 2]
+
+
+def _contains(bounds: tuple[float, float], ratio: float) -> bool:
+    return bounds[0] * 0.98 - 1e-9 <= ratio <= bounds[1] * 1.02 + 1e-9
+
+
+def wrong_ranks(section: Section) -> str | None:
+    """How the listed ranks contradict the bandwidths of the largest row, or None."""
+    ranks, ratio = ranks_for_factor(section), bandwidth_ratio(section)
+    expected = ratio_of(section, ranks)
+    largest = max((row for row in usable(section) if row.size), key=lambda row: row.size, default=None)
+    if expected is None or ratio is None or largest is None or not largest.out_of_place or (largest.out_of_place.algbw or 0.0) < 1.0:
         return None
-    for ranks in range(1, 4097):
-        if abs(collectives.factor(section.collective, ranks) - ratio) < 1e-4 * max(ratio, 1.0):
-            return ranks if collectives.factor(section.collective, ranks + 1) != ratio else None
-    return None
+    if abs(expected - ratio) < 0.02 or not largest.ratios or _contains(largest.ratios[0], expected):
+        return None
+    return f"busbw / algbw is {ratio:.3f}, but {ranks} ranks give {expected:.3f}: the number of ranks is wrong"
 
 
 def bandwidth_ratio(section: Section) -> float | None:
@@ -60,7 +115,9 @@ def fill_collective(section: Section, given: Context) -> None:
     ranks = len(section.printed_group()) or 1
     checked = row.in_place.wrong is not None
     ratio = bandwidth_ratio(section) if ranks > 1 else None
-    section.collective = given.collective or collectives.infer_collective(row.redop, row.root, ratio, ranks, checked)
+    titles = section.reader.titles
+    blank = row.redop is None and titles is not None and titles.redop and not titles.root  # alltoall before 2.13
+    section.collective = given.collective or collectives.infer_collective("none" if blank else row.redop, row.root, ratio, ranks, checked)
 
 
 def usable(section: Section) -> list[Row]:
@@ -70,8 +127,10 @@ def usable(section: Section) -> list[Row]:
 def whole_row(section: Section, row: Row) -> bool:
     """Whether the numbers of a row belong together, where size / time is meant to be the algorithm bandwidth."""
     if section.reader.titles is not None and section.reader.titles.cpu_time:
-        return True
+        return row.ratio_agrees
     blank = row.redop is None and row.root is not None and row.root < 0
+    if not row.ratio_agrees:
+        return False
     return row.agrees or blank or section.collective in ("hypercube", "alltoallv")
 
 
@@ -103,25 +162,46 @@ def layout(section: Section) -> str | None:
 
 
 def missing_sizes(section: Section, given: Context, ranks: int) -> list[int]:
-    """Requested sizes without a row. A row may be up to 16 x ranks bytes smaller: counts are trimmed."""
+    """Requested sizes without a row. A row may be up to 16 x ranks bytes smaller: counts are trimmed.
+
+    What is smaller than all rows of a log that says itself that rows were left out is not demanded.
+    """
     seen = sorted({row.size for row in usable(section)})
     if given.expected_sizes:
         return [size for size in given.expected_sizes if not has_size(seen, size, ranks)]
     if not seen:
         return []
-    # From the configuration only the largest size is demanded, with all that lie above the largest seen.
-    return [size for size in _configured_sizes(section.config) if size - 16 * ranks > seen[-1]]
+    asked = configured_sizes(section.config)
+    if _holds_all_rows(section, len(asked), len(seen)):
+        return [size for size in asked if size - 16 * ranks > seen[-1]]
+    least = seen[0] if section.shortened else 0
+    return [size for size in asked if size >= least and not has_size(seen, size, ranks)]
+
+
+def _holds_all_rows(section: Section, asked: int, seen: int) -> bool:
+    """Whether the table itself shows that no row is lost, whatever sizes were asked for.
+
+    The program's own average is the mean of all bus bandwidths of both placements: with a row less it would be another one.
+    """
+    if seen >= asked:
+        return True
+    speeds = [group.busbw for row in section.rows for group in row.groups if group.busbw is not None]
+    if not section.average or not speeds or not all(row.finite for row in section.rows):
+        return False
+    return abs(math.fsum(speeds) / len(speeds) - section.average) <= 0.005 + 1e-5 * section.average
 
 
 def has_size(seen: t.Sequence[int], size: int, ranks: int) -> bool:
-    return any(size - 16 * ranks <= one <= size for one in seen)
+    """Whether a size is among those seen, which are sorted."""
+    at = bisect.bisect_left(seen, size - 16 * ranks)
+    return at < len(seen) and seen[at] <= size
 
 
-def _configured_sizes(config: dict[str, t.Any]) -> list[int]:
-    """The sizes that the configuration line asks for."""
+def configured_sizes(config: dict[str, t.Any]) -> list[int]:
+    """The sizes that the configuration line asks for; where a part of it is lost, those that can be told."""
     size, most, step = config.get("min_bytes"), config.get("max_bytes"), config.get("step", 0)
-    if size is None or most is None:
-        return []
+    if most is None or size is None or size > most:
+        return [] if most is None else [most]
     factor = config.get("step_mode") != "bytes"
     sizes: list[int] = []
     while size <= most and len(sizes) < _MAX_SIZES:
@@ -131,6 +211,18 @@ def _configured_sizes(config: dict[str, t.Any]) -> list[int]:
             break
         size = following
     return sizes
+
+
+def damaged_request(section: Section) -> str | None:
+    """What is wrong with the line that says what was asked for, or None."""
+    config = section.config
+    least, most, step = config.get("min_bytes"), config.get("max_bytes"), config.get("step")
+    if most is None:
+        return None  # told as the lost beginning of the log
+    if least is None or least > most or (least < most and (step is None or step < 1 or (config.get("step_mode") != "bytes" and step < 2))):
+        return "the line that says which sizes were asked for is damaged"
+    beyond = [row.size for row in section.rows if row.size > most]
+    return f"the table holds {beyond[0]} bytes, beyond the largest size that was asked for" if beyond else None
 
 
 def data_correct(section: Section) -> bool | None:

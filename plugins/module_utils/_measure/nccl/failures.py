@@ -16,7 +16,21 @@ _FAILURE = re.compile(r"(?<!\S)(\S+): Test (\w+) failure \S+ '(.*?)'?$")
 _CALL_CHAIN = re.compile(r"^ *\.\. (\S+) pid \d+: Test failure")
 _WATCHDOG = re.compile(r"(?<!\S)(\S+): Test timeout \((\d{1,9})s\)")
 _GPU_COUNT = re.compile(r"Invalid number of GPUs: (\d{1,9}) requested but only (\d{1,9}) were found")
-_COMPLETION = re.compile(r"Got completion from peer ([^<\s]+)(?:<\d+>)? with status=(\w+)\((\d+)\)(?:.*\bhca (\S+))?")
+_COMPLETION = re.compile(
+    r"Got completion (?:from peer ([^<\s]{1,128})(?:<\d{1,9}>)? )?with (?:status=|error )(?:([A-Za-z_]\w{0,40})\()?(\d{1,5})\b"
+)
+_HCA = re.compile(r"\bhca (\S{1,64})")
+# What an adapter says of itself or its port, in all wordings: async event, non-fatal async event, async fatal event on QP.
+_EVENT = re.compile(r"(?<!\S)([A-Za-z]\w{0,62}):(\d{1,3}) (?:Got )?(?:non-fatal |fatal )?async (?:fatal )?event(.{0,200})")
+# Events that are no trouble: addresses and managers of a fabric change in normal work.
+_QUIET_EVENT = re.compile(r"\bGID|\bLID|SM change|client rereg|pkey|P_Key", re.IGNORECASE)
+# Names of the numbers with which verbs end a request.
+_COMPLETION_STATUS = {
+    1: "IBV_WC_LOC_LEN_ERR", 2: "IBV_WC_LOC_QP_OP_ERR", 4: "IBV_WC_LOC_PROT_ERR", 5: "IBV_WC_WR_FLUSH_ERR", 6: "IBV_WC_MW_BIND_ERR",
+    7: "IBV_WC_BAD_RESP_ERR", 8: "IBV_WC_LOC_ACCESS_ERR", 9: "IBV_WC_REM_INV_REQ_ERR", 10: "IBV_WC_REM_ACCESS_ERR", 11: "IBV_WC_REM_OP_ERR",
+    12: "IBV_WC_RETRY_EXC_ERR", 13: "IBV_WC_RNR_RETRY_EXC_ERR", 14: "IBV_WC_LOC_RDD_VIOL_ERR", 15: "IBV_WC_REM_INV_RD_REQ_ERR",
+    16: "IBV_WC_REM_ABORT_ERR", 19: "IBV_WC_FATAL_ERR", 20: "IBV_WC_RESP_TIMEOUT_ERR", 21: "IBV_WC_GENERAL_ERR",
+}  # fmt: skip
 _MISMATCH = re.compile(r"Mismatched NCCL version detected : rank (\d{1,9}) version (\d{1,9}) rank (\d{1,9}) version (\d{1,9})")
 _PROCESS_NAME = re.compile(r"Process name: \[[^\]]*,(\d{1,9})\]")
 _EXIT_CODE = re.compile(r"Exit code: +(\d{1,9})\b")
@@ -35,12 +49,22 @@ _SETUP_TEXTS: tuple[tuple[str, str], ...] = (
     ("ORTE was unable", "the launcher could not start the processes"),
     ("prterun was unable", "the launcher could not start the processes"),
     ("mpirun was unable", "the launcher could not start the processes"),
+    ("system not yet initialized", "CUDA is not initialized: the fabric manager does not run, or the NVLink fabric is not set up"),
+    ("system has unsupported display driver", "the driver on the node and its libraries in the container do not fit"),
+    ("no kernel image is available", "the program was built for other GPUs"),
+    ("device kernel image is invalid", "the program was built for other GPUs"),
+    ("compiled with an unsupported toolchain", "the program was built with a newer CUDA than the driver knows"),
+    ("CUDA driver version is insufficient", "the driver is too old for the CUDA of the image"),
+    ("forward compatibility was attempted", "the CUDA compatibility libraries of the image do not fit these GPUs"),
+    ("invalid device ordinal", "a process was given a GPU that its container does not have"),
+    ("devices are busy or unavailable", "other processes use the GPUs"),
+    ("device already in use", "other processes use the GPUs"),
+    ("no CUDA-capable device is detected", "no GPU is visible in the container"),
     ("Permission denied (publickey", "ssh refused the launcher's key"),
     ("Could not resolve hostname", "a worker's host name cannot be resolved"),
     ("error while loading shared libraries", "a library is missing in the image"),
 )
 _MALIGN_WARNINGS: tuple[str, ...] = (
-    "Got async fatal event",
     "P2P is disabled between NVLINK connected GPUs",
     "cuMulticast",
     "ibv_modify_qp failed",
@@ -63,10 +87,19 @@ def read_warning(section: Section, text: str) -> None:
     _read_setup_text(section, text)
     match = _COMPLETION.search(message)
     if match:
-        peer, status, code, hca = match.groups()
-        error = {"host": host, "peer": peer, "status": status, "code": int(code), "hca": hca}
+        peer, status, code = match.group(1), match.group(2), int(match.group(3))
+        hca = _HCA.search(message, match.end())
+        error = {"host": host, "peer": peer, "status": status or _COMPLETION_STATUS.get(code, f"status {code}"), "code": code}
+        error["hca"] = hca.group(1) if hca else None
         if error not in section.ib_errors and len(section.ib_errors) < 1000:
             section.ib_errors.append(error)
+        return
+    event = _EVENT.search(message)
+    if event:
+        if not _QUIET_EVENT.search(event.group(3)):
+            lines = section.link_events.setdefault((host, event.group(1)), [])
+            if len(lines) < _MAX_EVIDENCE:
+                lines.append(text.strip()[:_MAX_TEXT])
     elif any(words in message for words in _MALIGN_WARNINGS) and len(section.warnings) < _MAX_EVIDENCE:
         section.warnings.append(text.strip()[:_MAX_TEXT])
 

@@ -44,6 +44,8 @@ _CONFIG = {
 }
 _JSON_PATH = re.compile(r"Writing JSON output to (\S+)")
 
+# Marks of a person or a tool that left rows out.
+_SHORTENED = re.compile(r"\W{0,8}(?:\.{3}|\u2026|truncated\b|snip\b|omitted\b|lines? (?:omitted|skipped|removed)\b)", re.IGNORECASE)
 _UNAVAILABLE = "unable to retrieve container logs for"
 
 # A first look at every debug line, without a call in Python: the third letter tells most noise from what matters.
@@ -61,6 +63,7 @@ class TextReader:
         self.empty = True
         self.json_path: str | None = None
         self._hosts: set[str] = set()
+        self._config_line = ""
         self._labels = Labels()
 
     @property
@@ -154,7 +157,8 @@ class TextReader:
             return
         first = body[0]
         if first == "#":
-            self._comment(body.lstrip("# "), text)
+            if not self._comment(body.lstrip("# "), text) and self.section.table_seen and _SHORTENED.match(body):
+                self.section.shortened = True
         elif maybe_row and (first.isdigit() or body.startswith("N/A")) and self._row(text):
             return
         elif " NCCL INFO " in text:
@@ -222,16 +226,22 @@ class TextReader:
         if not match:
             return
         if match.group(1) == "starting":
-            if not self.section.untouched:
+            if not self.section.untouched and not self.section.only_named:
                 self._begin_section()
             self.section.started = True
         else:
             self.section.concluded = True
-        self.section.collective = collective_of(match.group(2)) or self.section.collective
+        named = collective_of(match.group(2))
+        if named and self.section.collective not in (None, named):
+            self.section.mixed = self.section.mixed or f"{self.section.collective} began, {named} ended"
+        self.section.collective = self.section.collective or named
 
     def _config(self, body: str, text: str) -> None:
         if "minBytes" not in body:
             return
+        if body == self._config_line and self.section.config and not (self.section.devices or self.section.table_seen or self.section.rows):
+            return  # the line was logged twice
+        self._config_line = body
         if self.section.config or self.section.table_seen or self.section.rows:
             self._begin_section()
         for key, pattern in _CONFIG.items():
@@ -249,6 +259,8 @@ class TextReader:
 
     def _titles(self, body: str, text: str) -> None:
         if is_titles(body):
+            if self.section.rows or self.section.reader.pending_size is not None:
+                self.section.mixed = self.section.mixed or "a second table begins before the first has ended"
             self.section.table_seen = True
             self.section.reader.titles = read_titles(text)
 
@@ -261,15 +273,26 @@ class TextReader:
         match = _OUT_OF_BOUNDS.match(body)
         if match:
             self.section.reader.drop_pending()
-            self.section.out_of_bounds, self.section.out_of_bounds_word = int(match.group(1)), match.group(2)
+            said = (int(match.group(1)), match.group(2))
+            self._second_footer((self.section.out_of_bounds, self.section.out_of_bounds_word), said)
+            if self.section.out_of_bounds_word != "FAILED":
+                self.section.out_of_bounds, self.section.out_of_bounds_word = said
 
     def _footer_average(self, body: str, text: str) -> None:
         match = _AVERAGE.match(body)
         if match:
             value = float(match.group(1))
+            average = value if math.isfinite(value) and value >= 0 else None
+            if self.section.average_seen:
+                self._second_footer(self.section.average, average)
             self.section.average_seen = True
-            self.section.average = value if math.isfinite(value) else None
+            self.section.average = average
             self.section.min_bandwidth = match.group(2) or "unchecked"
+
+    def _second_footer(self, known: t.Any, said: t.Any) -> None:
+        """One run has one footer; the same line twice was logged twice."""
+        if known not in (None, (None, None), said):
+            self.section.mixed = self.section.mixed or "the log has two footers of one table"
 
     def _error(self, body: str, text: str) -> None:
         self.section.error_text = body.partition(":")[2].strip() or self.section.error_text
@@ -315,4 +338,6 @@ class TextReader:
         if _UNAVAILABLE in body:
             self.unavailable = True
         else:
+            if self.section.table_seen and _SHORTENED.match(body):
+                self.section.shortened = True
             failures.read_other(self.section, text, body)

@@ -34,6 +34,7 @@ _BLANK_GROUP = re.compile(r"(?<!\d)\d{1,9} {32,}\S")
 
 # No time in us and no bandwidth in GB/s is beyond this: 30 years, a thousand times what a memory moves.
 _MOST = 1e15
+_MAX_LOST = 10_000
 
 
 class Titles(t.NamedTuple):
@@ -87,6 +88,9 @@ class Row(t.NamedTuple):
     timestamp: str | None = None
     max_delta: bool = False
     agrees: bool = True  # whether size / time is the algorithm bandwidth, as far as the printed digits tell
+    # (lowest, highest) busbw / algbw that the printed digits of each group allow; groups without a bandwidth are left out.
+    ratios: tuple[tuple[float, float], ...] = ()
+    ratio_agrees: bool = True  # whether they hold the factor of the whole table
 
     @property
     def groups(self) -> tuple[Cells, ...]:
@@ -179,9 +183,17 @@ def _assemble(tokens: list[str], titles: Titles | None, blank_group: bool) -> Ro
         return None
     max_delta = titles.max_delta if titles else _shows_delta(rest, half)
     size = int(tokens[0])
-    groups = (rest[:2],) if out_of_place is None else (rest[:2], rest[half : half + 2])
-    agrees = all(_agree(size, time, bandwidth) for time, bandwidth in groups)
-    return Row(size, int(tokens[1]), tokens[2], redop, root, out_of_place, in_place, timestamp, max_delta, agrees)
+    groups = (rest[:3],) if out_of_place is None else (rest[:3], rest[half : half + 3])
+    agrees = all(_agree(size, time, bandwidth) for time, bandwidth, _bus in groups)
+    ratios = tuple(ratio for _time, bandwidth, bus in groups for ratio in [ratio_bounds(_bounds(bandwidth), _bounds(bus))] if ratio)
+    return Row(size, int(tokens[1]), tokens[2], redop, root, out_of_place, in_place, timestamp, max_delta, agrees, ratios)
+
+
+def ratio_bounds(algbw: tuple[float, float], busbw: tuple[float, float]) -> tuple[float, float] | None:
+    """(lowest, highest) ratio of a bus bandwidth and an algorithm bandwidth that lie within bounds; None where it says nothing."""
+    if algbw[0] <= 0 or not all(map(math.isfinite, (*algbw, *busbw))):
+        return None
+    return busbw[0] / algbw[1], busbw[1] / algbw[0]
 
 
 def _agree(size: int, time: str, bandwidth: str) -> bool:
@@ -214,7 +226,9 @@ def _fits(titles: Titles | None, redop: str | None, root: int | None, cells: int
         return False
     if titles.redop and titles.root and not titles.max_delta:
         return root is not None  # the unified layout; hypercube leaves the operation blank
-    return (redop is not None) == titles.redop and (root is not None) == titles.root
+    # Before 2.13 the alltoall program announced an operation and left it blank.
+    blank = redop is None and titles.redop and not titles.root
+    return (blank or (redop is not None) == titles.redop) and (root is not None) == titles.root
 
 
 def _shows_delta(rest: list[str], half: int) -> bool:
@@ -291,11 +305,14 @@ class RowReader:
                 return row, None
         elif not self._tokens or not tokens or not self._continues(tokens[0]):
             return None, None
+        begun = int(tokens[0]) if starts_row(tokens) else None
         piece, foreign = _cut_foreign(text, hosts)
         tokens = piece.split()
         if not tokens or (not self._tokens and not starts_row(tokens)):
+            self._lose(begun)
             return None, None
         if not all(map(_belongs_to_row, tokens[0 if self._tokens else 3 :])):
+            self._lose(begun)
             return None, foreign
         # The program prints a group of cells at once: other numbers are somebody else's.
         if self._tokens and sum(map(is_cell, tokens)) not in (4, 8, 16):
@@ -310,8 +327,13 @@ class RowReader:
     def drop_pending(self) -> None:
         """The row begun last will not be finished: a new row or the end of the table came."""
         if self._tokens:
-            self.lost.append(int(self._tokens[0]))
+            self._lose(int(self._tokens[0]))
             self._tokens = []
+
+    def _lose(self, size: int | None) -> None:
+        """A row of this size was begun and is not to be had: other text stands in it."""
+        if size is not None and len(self.lost) < _MAX_LOST:
+            self.lost.append(size)
 
     @staticmethod
     def _continues(token: str) -> bool:

@@ -23,7 +23,9 @@ class Section:
         self.versions: dict[str, t.Any] = {}
         self.config: dict[str, t.Any] = {}
         self.devices: list[tuple[int, int, str, int]] = []  # rank, group, host, pid
-        self._ranks: set[int] = set()
+        self._ranks: dict[int, tuple[int, str, int]] = {}  # rank -> group, host, pid
+        self.mixed: str | None = None  # why the lines must be of several runs
+        self.shortened = False  # somebody cut rows out and says so
         self._list_cut = False
         self.table_seen = False
         self.started = False
@@ -41,6 +43,7 @@ class Section:
         self.skipped: str | None = None
         self.failures: list[dict[str, t.Any]] = []
         self.ib_errors: list[dict[str, t.Any]] = []
+        self.link_events: dict[tuple[str | None, str], list[str]] = {}  # (host, adapter) -> lines
         self.setup: dict[str, t.Any] = {}
         self.setup_faults: dict[str, str] = {}  # words -> line
         self.version_mismatch: dict[str, int] = {}
@@ -65,17 +68,30 @@ class Section:
     def untouched(self) -> bool:
         return not (self.started or self.config or self.devices or self.table_seen or self.rows or self.footer_complete)
 
+    @property
+    def only_named(self) -> bool:
+        """Whether nothing but the name of the program is known: the same name again was logged twice."""
+        return self.started and not (self.config or self.devices or self.table_seen or self.rows or self.footer_complete or self.failures)
+
     def add_device(self, rank: int, group: int, host: str, pid: int, *, cut: bool = False) -> None:
         """One line of the device list; a line that was logged twice counts once. cut: the list ends here."""
         self._list_cut = self._list_cut or cut
-        if rank not in self._ranks and len(self._ranks) < _MAX_RANKS:
-            self._ranks.add(rank)
+        known = self._ranks.get(rank)
+        if known is not None and known != (group, host, pid):
+            self.mixed = self.mixed or f"rank {rank} is listed twice, on {known[1]} and on {host}"
+        if known is None and len(self._ranks) < _MAX_RANKS:
+            self._ranks[rank] = (group, host, pid)
             self.devices.append((rank, group, host, pid))
 
     @property
     def devices_cut(self) -> bool:
         """Whether ranks are missing from the list: it does not fit its buffer, or lines of the log are lost."""
         return self._list_cut or bool(self._ranks) and max(self._ranks) + 1 != len(self._ranks)
+
+    @property
+    def elided_ranks(self) -> int | None:
+        """Ranks of a list with a gap inside: its last line is there, and it names the highest. None when its end is cut."""
+        return None if self._list_cut or not self._ranks else max(self._ranks) + 1
 
     @property
     def hosts(self) -> dict[str, int]:

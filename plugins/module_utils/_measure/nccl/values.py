@@ -126,7 +126,7 @@ def values_of(
 
     judged:  of `judge(section)`. summary: of the transport. ranks: of the judged group, None when unknown.
     """
-    hosts = {device[2] for device in section.printed_group()}
+    hosts = set() if section.devices_cut else {device[2] for device in section.printed_group()}
     correct = data_correct(section) if section.rows else None
     said: dict[str, t.Any] = {
         "collective": section.collective,
@@ -148,7 +148,6 @@ def _numbers(section: Section, samples: Samples, judged: dict[str, t.Any], ranks
     rows = samples.by_key[samples.worst_key()]
     spread = spread_of(rows)
     smallest = next((item for item in samples_of(section) if item.size), samples)
-    several = len(samples.by_key) > 1
     numbers: dict[str, t.Any] = {
         "bus_bandwidth": mean_of(rows, BUSBW),
         "alg_bandwidth": mean_of(rows, ALGBW),
@@ -158,15 +157,49 @@ def _numbers(section: Section, samples: Samples, judged: dict[str, t.Any], ranks
         "spread": spread["spread"],
         "samples": len(rows),
         "message_size": samples.size,
-        "latency_us": smallest.mean(TIME),
+        "latency_us": None if section.shortened else smallest.mean(TIME),
         "bus_bandwidth_peak": judged["busBandwidthGBps_peak"],
         "alg_bandwidth_peak": judged["algBandwidthGBps_peak"],
-        "collapse": judged["at_max_over_peak"],
-        "datatype": None if several else rows[0].type,
-        "redop": None if several else rows[0].redop,
+        "collapse": None if section.shortened else judged["at_max_over_peak"],
+        "datatype": _the_one(key[0] for key in samples.by_key),
+        "redop": _the_one(key[1] for key in samples.by_key),
     }
     if facts.ratio_of(section, ranks) == 0.0 and not spread["max"]:
         # One rank moves nothing over a link: the printed 0 is no bandwidth.
         numbers |= dict.fromkeys(("bus_bandwidth", "bus_bandwidth_min", "bus_bandwidth_max", "bus_bandwidth_peak", "spread"))
         numbers["collapse"] = None
     return numbers
+
+
+def _the_one(words: t.Iterable[str | None]) -> str | None:
+    """The word that all share, or None."""
+    different = set(words)
+    return different.pop() if len(different) == 1 else None
+
+
+# Of several runs the worst value answers for all; of the other metrics the slowest run's.
+_LOWEST = ("bus_bandwidth", "alg_bandwidth", "bus_bandwidth_peak", "alg_bandwidth_peak", "bus_bandwidth_min", "bus_bandwidth_max",
+           "avg_bus_bandwidth", "collapse", "samples", "message_size", "ranks", "nodes")  # fmt: skip
+_HIGHEST = ("time_us", "latency_us", "spread", "wrong")
+
+
+def worst_values(runs: list[dict[str, t.Any]]) -> dict[str, t.Any]:
+    """The `values` of several runs as one: each number the worst of them, null where one of them does not know it.
+
+    runs: `values_of` each run that is compared, at least one. Words are those of the run with the lowest bus bandwidth;
+    datatype and redop are null when they differ, data_correct is false when one is.
+    """
+    if len(runs) == 1:
+        return runs[0]
+    slowest = min(runs, key=lambda run: math.inf if run.get("bus_bandwidth") is None else run["bus_bandwidth"])
+    worst = dict(slowest)
+    for names, choose in ((_LOWEST, min), (_HIGHEST, max)):
+        for name in names:
+            numbers = [run.get(name) for run in runs]
+            if any(name in run for run in runs):
+                worst[name] = None if None in numbers else choose(numbers)  # type: ignore[type-var]
+    correct = [run["data_correct"] for run in runs]
+    worst["data_correct"] = False if False in correct else None if None in correct else True
+    for name in ("datatype", "redop"):
+        worst[name] = _the_one(run.get(name) for run in runs)
+    return worst

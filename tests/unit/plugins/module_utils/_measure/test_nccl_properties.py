@@ -101,7 +101,10 @@ def test_cut_logs_are_not_measured_or_give_the_same_numbers(name: str, data: st.
     content = whole(name)
     cut = data.draw(st.integers(0, len(content) - 1))
     said = read(content[:cut])
-    assert said["verdict"] is not None or numbers(said) == whole_numbers(name)
+    # Before the head of a second test nobody can know that there was one.
+    second = content.find(b"minBytes", content.find(b"Avg bus"))
+    alone = cut < second and content.find(b"Avg bus") < cut
+    assert said["verdict"] is not None or alone or numbers(said) == whole_numbers(name)
     if said["verdict"] == "LogIncomplete":
         assert said["complete"] is False
 

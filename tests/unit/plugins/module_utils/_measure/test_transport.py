@@ -146,11 +146,14 @@ def test_without_edges_the_network_name_is_a_guess(run: Run) -> None:
     assert (said["class"], said["inferred"], said["ranks_reporting"]) == ("tcp", True, 2)
 
 
-@pytest.mark.parametrize("lines", [[], [(A, "Using network IB")]])
-def test_proof_may_be_required(run: Run, lines: list[tuple[str, str]]) -> None:
-    """With NCCL_DEBUG_FILE nothing reaches the log: unknown, a fault only if proof is asked for."""
-    assert run(lines, expect_transport="rdma")["verdict"] is None
+@pytest.mark.parametrize(("lines", "verdict"), [([], "LogIncomplete"), ([(A, "Using network IB")], None)])
+def test_what_was_expected_must_show(run: Run, lines: list[tuple[str, str]], verdict: str | None) -> None:
+    """With NCCL_DEBUG_FILE nothing reaches the log: that RDMA was used is not proven. Who asks for an edge must get one."""
+    said = run(lines, expect_transport="rdma")
+    assert (said["verdict"], said["complete"]) == (verdict, verdict is None)
+    assert [item["reason"] for item in said["findings"]] == (["Warning"] if verdict else [])
     assert run(lines, expect_transport="rdma", require_transport_proof=True)["verdict"] == "TransportFallback"
+    assert run(lines)["verdict"] is None
 
 
 def test_lines_of_later_communicators_are_not_counted_again(run: Run) -> None:
