@@ -42,7 +42,8 @@ TAIL = """
 expect_transport, expect_gdr, require_data_check, require_transport_proof, allow_reduced_sizes, cycles, collective,
 expected_gpus, required_tests, log_interval, warmup_steps, nodes, host_of_node`; dcgm `exit_codes` (one per file),
 `dcgm_level`, `iterations`; goodput and training `measurement_started_at`, `job_interrupted_at` (a time or a list),
-`job_succeeded_at`, `job_failed_at`; log_profile `profile` (name, path or data), `profile_directories`; key_value
+`job_succeeded_at`, `job_failed_at`; nccl `termination_messages` (files with what the launchers left as their termination
+message, read when the log lacks a part); log_profile `profile` (name, path or data), `profile_directories`; key_value
 `required_keys`. Kinds add keys of their own to a measurement: dcgm `class`, `failed_entities`, `notes`; training
 `computed`, `goodput`, `notes`, `profile`; goodput its terms.
 
