@@ -118,6 +118,8 @@ def _lost_gpus(node: str, seen: _Seen, look: LastLook | None) -> Finding | None:
     had = max((item["before"]["gpus"] for _attempt, item in seen if item["before"] and item["before"]["gpus"] is not None), default=0)
     states = [state for index in range(len(seen)) for state in _later(node, seen, index, look)]
     now = states[-1]["gpus"] if states else None
+    if now is not None and now < had and _all_gone_on_most(look):
+        return finding("NodeUnavailable", "most nodes offer no GPU since its test: look at the device plugin first", node=node)
     if now is not None and now < had:
         text = f"it offers {now} GPUs, it offered {had} when its test began"
         return finding("HardwareFailureDetected", text, node=node, evidence=[f"allocatable GPUs: {had}, then {now}"])
@@ -126,6 +128,12 @@ def _lost_gpus(node: str, seen: _Seen, look: LastLook | None) -> Finding | None:
         text = f"it offered {fewest} of its {had} GPUs for a while under test"
         return finding("DeviceRejected", text, node=node, evidence=[f"allocatable GPUs: {had}, {fewest}, {now}"])
     return None
+
+
+def _all_gone_on_most(look: LastLook | None) -> bool:
+    """Whether most nodes offer no GPU at all: what all have in common is not their hardware."""
+    states = [state for state in (look or {}).values() if state]
+    return len(states) > 1 and 2 * sum(state["gpus"] == 0 for state in states) > len(states)
 
 
 def _silent(node: str, seen: _Seen, look: LastLook | None) -> Finding | None:

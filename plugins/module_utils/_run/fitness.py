@@ -57,6 +57,16 @@ class Fitness:
         since = self._short_since.setdefault(name, now)
         return self._contact.settled(name, now) and now - since >= self._contact.grace_s
 
+    def _is_short(self, name: str, planned: NodeState) -> bool:
+        """Whether a node that is there offers fewer GPUs than it did."""
+        state = self._contact.state(name)
+        return bool(state and planned["gpus"] and state["gpus"] is not None and state["gpus"] < planned["gpus"])
+
+    def _most_are_short(self) -> bool:
+        """What most nodes have in common is not their hardware."""
+        there = [name for name in self._planned if name in self._contact.nodes]
+        return len(there) > 1 and 2 * sum(self._is_short(name, self._planned[name]) for name in there) > len(there)
+
     def _obstacle(self, name: str, planned: NodeState | None) -> tuple[str, str] | None:
         """Reason and message."""
         trouble, node, state = self._contact.trouble(name), self._contact.nodes.get(name), self._contact.state(name)
@@ -71,7 +81,12 @@ class Fitness:
             )
         if node["spec"]["unschedulable"] and not self._may_be_cordoned:
             return "NodeUnavailable", "not tested: it was cordoned before its test began"
-        if planned and planned["gpus"] and state["gpus"] is not None and state["gpus"] < planned["gpus"]:
+        if planned and self._is_short(name, planned):
+            if self._most_are_short():
+                return (
+                    "NodeUnavailable",
+                    "not tested: most nodes offer fewer GPUs than when the run was planned; look at the device plugin first",
+                )
             return "HardwareFailureDetected", f"{name} offers {state['gpus']} GPUs, it offered {planned['gpus']} when the run was planned"
         unwell = self._unwell(node)
         return ("HardwareFailureDetected", unwell["message"]) if unwell else None

@@ -146,3 +146,9 @@ def test_a_slow_group_stays_suspect_whatever_became_of_one_machine_later():
 def test_without_a_last_look_nothing_passes():
     judged = judge(ran(), unseen=True)
     assert (judged["verdict"], set(verdicts(judged).values())) == ("incomplete", {"untested"})
+
+
+def test_gpus_that_are_gone_on_most_nodes_at_once_condemn_none_of_them():
+    """A device plugin that is being updated, or that does not come back."""
+    judged = judge(ran(), look={node: state(gpus=0) for node in NODES})
+    assert set(verdicts(judged).values()) == {"untested"} and "device plugin" in first(judged, "n1")["message"]

@@ -259,6 +259,17 @@ def test_a_node_that_is_not_what_was_planned_is_left_out(tmp_path, planned, now,
     assert [item["reason"] for item in attempt.excluded] == ([reason] if reason else [])
 
 
+def test_nodes_that_are_all_short_of_gpus_are_left_out_and_not_condemned(tmp_path):
+    made = engine(tmp_path)
+    made._contact.grace_s = made._batch.bounds["retries"] = 0
+    for name in GROUP["nodes"]:
+        made._batch.planned[name] = {"uid": None, "boot_id": None, "gpus": 8, "trouble": None}
+        made._on_node("MODIFIED", node(name, gpus=0))
+    made._admit()
+    (record,) = made._records["g001"]
+    assert record["cause"]["reason"] == "NodeUnavailable" and "device plugin" in record["cause"]["message"]
+
+
 def pod_of(attempt, owner, index=0, node="n0", code=None):
     state = {"running": {}} if code is None else {"terminated": {"exitCode": code, "reason": "x"}}
     return pod_facts(
