@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import random
 import typing as t
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import explain
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.planner import Session, start
+from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_campaign import random_world
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_score import run_session, score
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_wild import Conditions, WildWorld
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_worlds import Fault
@@ -274,6 +276,15 @@ def test_a_pair_is_found_in_six_waves_once_its_group_is_known_to_fail() -> None:
 
 
 # ----- how sure -----
+
+
+def test_a_pair_whose_failures_another_pair_explains_too_is_repeated_until_it_is_sure() -> None:
+    """Its own failures are then few: more tests of its ends say nothing against chance, one more of the pair does."""
+    for seed in (12, 163, 213):
+        chance = random.Random(f"77/random/{seed}")
+        session = run_session(random_world(random.Random(f"77/random/{seed}").randrange(2**31), chance))
+        pairs = [item for item in explain.conclude(session.search)["suspects"] if item["class"] == "pair"]
+        assert len(pairs) > 1 and all(item["convicts"] for item in pairs), (seed, [item["confidence"] for item in pairs])
 
 
 def test_confidence_is_never_certainty_and_falls_with_weaker_evidence() -> None:
