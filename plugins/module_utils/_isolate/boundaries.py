@@ -20,6 +20,7 @@ CROWDED = (
     "and no domain is to blame"
 )
 
+LOAD_LEAST = 8  # nodes of two domains, below which nothing is called the load of many
 FEW = 4  # so many domains are compared with each other instead of being split further
 
 
@@ -109,6 +110,24 @@ def crowded(search: Search, trials: list[Trial]) -> Steps:
     members = sorted({node for trial in trials for node in trial.nodes})
     if not any(finding.note == CROWDED for finding in search.findings):
         search.unresolved(members, "net", CROWDED, trials)
+    return True
+
+
+def _load(search: Search, units: list[Nodes], edges: list[tuple[int, int]]) -> Steps:
+    """Do two domains that fail together, with nothing beside them, work with half of each, whichever halves? Then it is the load.
+
+    Each crossing of halves runs with nothing beside it, so the four show every two nodes of both domains together.
+    """
+    left, right = min(((units[a], units[b]) for a, b in edges), key=lambda ends: (len(ends[0]) + len(ends[1]), ends))
+    halves = [split(side, 2) for side in (left, right)]
+    if min(len(side) for side in (left, right)) < 2 or len(left) + len(right) < LOAD_LEAST:
+        return False
+    for one, two in ((0, 0), (1, 1), (0, 1), (1, 0)):
+        purpose = "half of each of two domains that fail together, with nothing beside them"
+        nodes = tuple(sorted(halves[0][one] + halves[1][two]))
+        trial = search.ask(nodes, "net", purpose, "the load of the whole is too much", exclusive=True)
+        if (yield from search.settle(trial)) != "pass":
+            return False
     return True
 
 
@@ -213,6 +232,7 @@ def _rounds(search: Search, units: list[Nodes], parent: Trial) -> Steps:
     """
     failing: list[tuple[int, int]] = []
     passing: list[tuple[int, int]] = []
+    load = False
     for pairs_ in circle(len(units)):
         trials = [search.ask(units[a] + units[b], "net", "two domains together", "a fault between them") for a, b in pairs_]
         verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
@@ -220,8 +240,9 @@ def _rounds(search: Search, units: list[Nodes], parent: Trial) -> Steps:
         if len(bad) == len(trials) > 1 and not passing and not failing:
             if (yield from crowded(search, bad)):
                 return None
-            found = yield from search.all_of(pairs.across(search, units[a], units[b], "net") for a, b in pairs_)
-            if all(item.many for item in found):
+            load = yield from _load(search, units, pairs_)
+            found = [] if load else (yield from search.all_of(pairs.across(search, units[a], units[b], "net") for a, b in pairs_))
+            if found and all(item.many for item in found):
                 members = tuple(sorted(node for unit in units for node in unit))
                 yield from pairs.many_at_once(search, members, "net", [parent, *bad])
                 return None
@@ -230,6 +251,10 @@ def _rounds(search: Search, units: list[Nodes], parent: Trial) -> Steps:
                 (failing if verdict == "fail" else passing).append(pair)
         if failing and passing:
             break
+    if load and not passing:
+        members = sorted({node for unit in units for node in unit})
+        search.unresolved(members, "net", pairs.many_needed(len(members)), [parent])
+        return None
     return failing, passing
 
 

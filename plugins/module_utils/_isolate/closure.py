@@ -11,7 +11,7 @@ import math
 import statistics
 import typing as t
 
-from . import boundaries, pairs, partitions, posterior, suspects
+from . import boundaries, links, pairs, partitions, posterior, suspects
 from .evidence import CLEAR, CONVICT, DECIDED, FAIL, FAULT_SHIFT
 from .node_sets import Nodes, split
 from .search import Finding, Search
@@ -183,6 +183,11 @@ def _close(search: Search) -> Steps:
     if search.changes != before or (verdict == "pass" and _reconsider(search)):
         return False
     if verdict == "pass":
+        # What was sure enough may be less now that the noise is known better, or other pairs explain some of its failures.
+        yield from search.all_of(links.until_sure(search, finding) for finding in search.findings if finding.kind == "pair")
+        _unsteady_ends(search)
+        if search.changes != before:
+            return False
         search.proofs = proofs
         return True
     if verdict == "untested":

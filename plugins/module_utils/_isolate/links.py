@@ -39,40 +39,48 @@ def blame_or_soak(search: Search, left: Nodes, right: Nodes, transport: str, wit
             failures.append(run)
     if _enough(search, together, failures):
         if len(left) == len(right) == 1:
-            controls += yield from _until_sure(search, left, right, transport, failures)
+            yield from until_sure(search, Finding("pair", transport, left, right, witnesses=failures, controls=controls))
         yield from blame_sides(search, left, right, transport, [*failures, *(w for w in witnesses if w not in failures)], controls)
     else:
         search.unresolved(left + right, transport, "they fail together at times, too close to the limit to tell", [*witnesses, *failures])
 
 
-def _until_sure(search: Search, left: Nodes, right: Nodes, transport: str, failures: list[Trial]) -> Steps:
-    """More tests of each end without the other, until the pair is likelier than an end that fails now and then."""
-    more: list[Trial] = []
-    finding = Finding("pair", transport, left, right, witnesses=failures)
+def until_sure(search: Search, finding: Finding) -> Steps:
+    """More tests of a pair until it is likelier than what else explains its failures.
+
+    Against an end that fails now and then speaks each end with another node, both in one wave; against chance the pair again.
+    """
     for _turn in range(search.limits["runs_per_test"]):
-        if search.sure(finding, "pair") >= LEAST:
-            break
-        busy = set(left + right)
-        asked = []
-        for end, other in ((left, right), (right, left)):
-            met = {node for trial in more for node in trial.nodes}
-            partner = _partner(search, end, other, transport, busy | met) or _partner(search, end, other, transport, busy)
-            if partner is not None:
-                busy.update(partner)
-                asked.append(
-                    search.ask(
-                        end + partner,
-                        transport,
-                        "control: one end of the pair with another",
-                        "this end by itself is at fault",
-                        avoid=left + right,
-                    )
-                )
+        odds = search.pair_odds(finding)
+        if odds.bad >= LEAST:
+            return
+        asked = [_pair_again(search, finding)] if odds.chance > odds.end else _ends_apart(search, finding)
         if not asked:
-            break
+            return
         yield asked
-        more += asked
-    return more
+        if odds.chance <= odds.end:
+            finding.controls += asked
+        elif search.evidence.weight(asked[0]) > 0:
+            finding.witnesses.append(asked[0])
+
+
+def _pair_again(search: Search, finding: Finding) -> Trial:
+    both = finding.left + finding.right
+    return search.ask(both, finding.transport, "the suspected combination again", "a fault between these two sides", avoid=both)
+
+
+def _ends_apart(search: Search, finding: Finding) -> list[Trial]:
+    """Each end with a known-good node, another one each time."""
+    busy = set(finding.left + finding.right)
+    met = {node for trial in finding.controls for node in trial.nodes}
+    asked = []
+    for end, other in ((finding.left, finding.right), (finding.right, finding.left)):
+        partner = _partner(search, end, other, finding.transport, busy | met) or _partner(search, end, other, finding.transport, busy)
+        if partner is not None:
+            busy.update(partner)
+            purpose, hypothesis = "control: one end of the pair with another", "this end by itself is at fault"
+            asked.append(search.ask(end + partner, finding.transport, purpose, hypothesis, avoid=finding.left + finding.right))
+    return asked
 
 
 def _enough(search: Search, together: set[int], failures: list[Trial]) -> bool:
@@ -185,12 +193,17 @@ def _shown(search: Search, side: Nodes, other: Nodes, transport: str) -> Trial |
     if _partition(search, side, other):
         return search.passed_together(side, transport)
     homes = {search.unit_of[node] for node in other}
-    whole = len(other) > 1 and homes != {search.unit_of[node] for node in side}
+    mine = {search.unit_of[node] for node in side}
+    whole = len(other) > 1 and homes != mine
+    # Between two nodes of one domain there is no way of its own: whoever one of them passed with will do.
+    near = len(side) == len(other) == 1 and homes == mine and transport == "net"
     for members, trial in zip(reversed(search.passes[transport]), reversed(search.pass_trials[transport]), strict=True):
         if not wanted <= members or members & out:
             continue
         rest = members - wanted
         if whole and any(search.unit_of[node] not in homes and search.unit_of[node] != search.unit_of[side[0]] for node in rest):
+            return trial
+        if near and rest:
             return trial
         if not whole and any(search.unit_of[node] in homes and search.passed_together((node, other[0]), transport) for node in rest):
             return trial

@@ -20,7 +20,7 @@ from .soak import SOAK_LEAST, soak
 from .trial import Trial
 from .waves import Steps
 
-FEW_DOMAINS = 3
+FEW_DOMAINS, MANY_DOMAINS = 3, 16
 MANY_RUNS = 4  # failures in a row, after which it is not chance that no two members explain them
 
 
@@ -112,8 +112,9 @@ def many_at_once(search: Search, nodes: Nodes, transport: str, witnesses: list[T
     seen = [trial for trial in search.of_node[nodes[0]] if trial.nodes == tuple(sorted(nodes)) and trial.transport == transport]
     verdict, trial = "fail", seen[-1] if seen else witnesses[-1]
     # A node that fails every second time fails twice in a row often enough.
+    # It passed in every test on the way here, and there are more of those the more domains there are.
     domains = len({search.unit_of[node] for node in nodes})
-    while len(seen) < (MANY_RUNS if domains < FEW_DOMAINS else MANY_RUNS - 1) and verdict == "fail":
+    while len(seen) < MANY_RUNS - (domains >= FEW_DOMAINS) - (domains >= MANY_DOMAINS) and verdict == "fail":
         verdict, trial = yield from search.decide(nodes, transport, "all of them again: any two work together", "the failure was noise")
         seen.append(trial)
     if any(finding.kind == "unresolved" and set(finding.left) >= set(nodes) for finding in search.findings):
@@ -122,13 +123,17 @@ def many_at_once(search: Search, nodes: Nodes, transport: str, witnesses: list[T
     if verdict == "fail" and flaky:
         yield from soak(search, nodes, transport, [*witnesses, trial])
     elif verdict == "fail":
-        note = (
-            f"they fail together, yet every two parts of them work together: the fault needs many of these {len(nodes)} nodes at once "
-            "(load of a shared switch, or the size of the job), and none of them is to blame by itself"
-        )
-        search.unresolved(nodes, transport, note, [*witnesses, trial])
+        search.unresolved(nodes, transport, many_needed(len(nodes)), [*witnesses, trial])
     elif verdict == "pass" and any(search.evidence.strong(run) for run in witnesses):
         yield from soak(search, nodes, transport, witnesses)
+
+
+def many_needed(count: int) -> str:
+    """What is said of a failure of so many nodes that no two parts of them show."""
+    return (
+        f"they fail together, yet every two parts of them work together: the fault needs many of {count} nodes at once "
+        "(load of a shared switch, or the size of the job), and none of them is to blame by itself"
+    )
 
 
 # ----- by the bits of their numbers -----

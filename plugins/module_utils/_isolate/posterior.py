@@ -57,8 +57,16 @@ def unsteady(failed: int, passed: int, rate: float) -> float:
     return failed * math.log(share / rate) + passed * math.log((1 - share) / (1 - rate))
 
 
-def pair(together: tuple[int, int], ends: t.Sequence[tuple[int, int]], rate: float) -> float:
-    """The probability of a bad pair, against an end that fails now and then, and against chance.
+class Pair(t.NamedTuple):
+    """Probabilities: of a bad pair, of failures by chance, and of an end that fails now and then."""
+
+    bad: float
+    chance: float
+    end: float
+
+
+def pair(together: tuple[int, int], ends: t.Sequence[tuple[int, int]], rate: float) -> Pair:
+    """How likely a bad pair is, against an end that fails now and then, and against chance.
 
     together: (failed, passed) tests with both ends. ends: for each end (failed, passed) tests without the other.
     """
@@ -72,7 +80,9 @@ def pair(together: tuple[int, int], ends: t.Sequence[tuple[int, int]], rate: flo
         elsewhere = (others - missed) * math.log(rate)
         logs.append(math.log(PRIOR_ODDS["intermittent"]) + hits * math.log(share) + (tries - hits) * math.log(1 - share) + elsewhere)
     top = max(logs)
-    return min(MOST, math.exp(logs[0] - top) / sum(math.exp(log - top) for log in logs))
+    bad, chance, *unsteady_ends = (math.exp(log - top) for log in logs)
+    whole = bad + chance + sum(unsteady_ends)
+    return Pair(min(MOST, bad / whole), chance / whole, sum(unsteady_ends) / whole)
 
 
 # ----- nodes that were tested alone -----

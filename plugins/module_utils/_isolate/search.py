@@ -345,7 +345,7 @@ class Search(Engine):
         if kind in ("unresolved", "irreproducible"):
             return 0.0
         if kind == "pair":
-            return self._sure_of_pair(finding)
+            return self.pair_odds(finding).bad
         if kind == "intermittent":
             node = finding.left[0]
             shown = [trial for trial in finding.witnesses if len(trial.nodes) > 1 and self.evidence.weight(trial) > 0]
@@ -362,7 +362,8 @@ class Search(Engine):
         weights = sorted((min(self.evidence.weight(trial), clip) for trial in finding.witnesses), reverse=True)
         return posterior.confidence(kind, min(finding.strength, sum(weight for weight in weights if weight > 0)))
 
-    def _sure_of_pair(self, finding: Finding) -> float:
+    def pair_odds(self, finding: Finding) -> posterior.Pair:
+        """What the tests of both ends say: a bad pair, an end that fails now and then, or chance."""
         one, two = finding.left[0], finding.right[0]
         counts: dict[tuple[int, ...], list[int]] = {(one, two): [0, 0], (one,): [0, 0], (two,): [0, 0]}
         for node, other in ((one, two), (two, one)):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import random
 import typing as t
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import explain
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.planner import Session, start
+from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_campaign import random_world
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_score import run_session, score
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_wild import Conditions, WildWorld
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_worlds import Fault
@@ -154,13 +156,13 @@ def test_labels_of_small_racks_are_used(size: int) -> None:
 
 
 def test_a_fault_that_needs_many_nodes_at_once_accuses_nobody_and_is_named_soon() -> None:
-    for count, size in ((64, 48), (64, 22), (256, 192), (256, 86), (512, 300)):
+    for count, size in ((64, 48), (64, 22), (256, 192), (256, 86), (512, 300), (512, 150)):
         made = world([16] * (count // 16), fault("scale", [], 0.6, size=size))
         session = run_session(made)
         conclusion = explain.conclude(session.search)
         assert conclusion["verdict"] == "inconclusive" and hard(conclusion) == []
         assert "many" in conclusion["reason"], conclusion["reason"]
-        assert conclusion["cost"]["waves"] <= 12 and conclusion["cost"]["tests"] <= 150, (count, size, conclusion["cost"])
+        assert conclusion["cost"]["waves"] <= 10 and conclusion["cost"]["tests"] <= 150, (count, size, conclusion["cost"])
 
 
 def test_tests_that_congest_a_shared_spine_are_no_bad_boundaries() -> None:
@@ -168,6 +170,25 @@ def test_tests_that_congest_a_shared_spine_are_no_bad_boundaries() -> None:
         made = world([16] * (count // 16), fault("spine", [], 0.6, size=count // 2))
         conclusion = conclude(made)
         assert hard(conclusion) == [] and conclusion["verdict"] == "inconclusive", (count, hard(conclusion))
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.75])
+@pytest.mark.parametrize("count", [64, 128, 256, 512])
+def test_a_congested_spine_is_named_as_such_in_ten_waves(count: int, share: float) -> None:
+    made = world([16] * (count // 16), fault("spine", [], 0.6, size=round(share * count)))
+    conclusion = conclude(made)
+    assert conclusion["cost"]["waves"] <= 10, conclusion["cost"]
+    assert "congested" in conclusion["reason"] or "load of a shared switch" in conclusion["reason"], conclusion["reason"]
+    assert hard(conclusion) == []
+
+
+def test_two_uplinks_that_fail_under_load_are_no_load_of_the_whole_cluster() -> None:
+    """Half of a rack passes, as it would on a congested spine; but the racks without a bad uplink work together."""
+    for cut in ((0, 1), (0, 2), (0, 3)):
+        bad = [range(8 * at, 8 * at + 8) for at in cut]
+        conclusion = conclude(world([8] * 4, *(fault("uplink", nodes, load=True) for nodes in bad)))
+        assert all(set(item["nodes"]) < {f"n{node:04d}" for node in range(32)} for item in conclusion["suspects"]), cut
+        assert {kind for kind, _nodes in hard(conclusion)} <= {"rack-boundary"}, (cut, hard(conclusion))
 
 
 def test_one_node_whose_tests_never_start_does_not_end_the_search_of_its_rack() -> None:
@@ -274,6 +295,15 @@ def test_a_pair_is_found_in_six_waves_once_its_group_is_known_to_fail() -> None:
 
 
 # ----- how sure -----
+
+
+def test_a_pair_whose_failures_another_pair_explains_too_is_repeated_until_it_is_sure() -> None:
+    """Its own failures are then few: more tests of its ends say nothing against chance, one more of the pair does."""
+    for seed in (12, 163, 213):
+        chance = random.Random(f"77/random/{seed}")
+        session = run_session(random_world(random.Random(f"77/random/{seed}").randrange(2**31), chance))
+        pairs = [item for item in explain.conclude(session.search)["suspects"] if item["class"] == "pair"]
+        assert len(pairs) > 1 and all(item["convicts"] for item in pairs), (seed, [item["confidence"] for item in pairs])
 
 
 def test_confidence_is_never_certainty_and_falls_with_weaker_evidence() -> None:
