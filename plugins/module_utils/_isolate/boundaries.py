@@ -252,8 +252,8 @@ def _rounds(search: Search, units: list[Nodes], parent: Trial) -> Steps:
         if failing and passing:
             break
     if load and not passing:
-        members = sorted({node for unit in units for node in unit})
-        search.unresolved(members, "net", pairs.many_needed(len(members)), [parent])
+        everybody = {node for unit in units for node in unit}
+        search.unresolved(everybody, "net", pairs.many_needed(len(everybody)), [parent])
         return None
     return failing, passing
 

@@ -132,14 +132,8 @@ def test_a_label_changes_nothing_of_a_table(tmp_path: Path, name: str, trimmed: 
     assert (said["transport"]["networks"], said["transport"]["hosts"]) == (["IB"], plain["transport"]["hosts"])
 
 
-<<<<<<< HEAD
-OUTER = ["kubectl --timestamps", "kubectl --prefix", "CRI", "stern", "docker compose", "syslog", "ts", "ts %F %T",
-"time in brackets", "colour",
-         "pdsh", "an indentation"]  # fmt: skip
-=======
 OUTER = ["kubectl --timestamps", "kubectl --prefix", "CRI", "stern", "docker compose", "syslog", "ts", "ts %F %T", "time in brackets",
          "colour", "pdsh", "an indentation"]  # fmt: skip
->>>>>>> f161e8f (NCCL logs: what was asked is counted against what was measured; words of older libraries; kinds are told faster)
 MIDDLE = ["Ray", "SkyPilot", "srun -l", "srun -l padded", "torchx", "a level", "clush by address", ""]
 INNER = ["Open MPI 4 tag", "Open MPI 5 tag", "Open MPI 5 tag and time", "PRRTE", "Hydra", "torchrun", "Hydra with host", ""]
 
@@ -190,12 +184,8 @@ def test_labels_begin_behind_other_text(tmp_path: Path, name: str) -> None:
 
 OTHER_LOGS = {
     "megatron": "".join(
-<<<<<<< HEAD
         f" [2026-03-02 10:{n:02}:00] iteration {n:8d}/     100 | consumed samples: {n * 256:12d}"
         " | elapsed time per iteration (ms): 353.1 |\n"
-=======
-        f" [2026-03-02 10:{n:02}:00] iteration {n:8d}/     100 | consumed samples: {n * 256} | elapsed time per iteration (ms): 353.1 |\n"
->>>>>>> f161e8f (NCCL logs: what was asked is counted against what was measured; words of older libraries; kinds are told faster)
         for n in range(1, 60)
     ),
     "timers": "".join(f"    forward-backward-{n} ...............: (33.01, 35.02)\n" for n in range(40)),
