@@ -26,9 +26,6 @@ _FACTORS: dict[str, t.Callable[[int], float]] = {
 
 COLLECTIVES: frozenset[str] = frozenset(_FACTORS)
 
-# Collectives whose in-place buffers are never checked: N/A there says nothing about correctness.
-UNCHECKED_IN_PLACE: frozenset[str] = frozenset({"alltoall", "alltoallv", "sendrecv"})
-
 
 def factor(collective: str, ranks: int) -> float:
     """Bus bandwidth over algorithm bandwidth. Raises InputError for an unknown collective or ranks < 1."""

@@ -114,11 +114,6 @@ def judged_samples(section: Section, given: Context, ranks: int | None) -> Sampl
     return fitting[-1] if fitting else None
 
 
-def fewest_cycles(section: Section) -> int:
-    """The lowest number of samples that a size has of one type, operation and root."""
-    return min((len(rows) for item in samples_of(section) if item.size for rows in item.by_key.values()), default=0)
-
-
 def values_of(
     section: Section, given: Context, judged: dict[str, t.Any] | None, summary: dict[str, t.Any], ranks: int | None
 ) -> dict[str, t.Any]:
