@@ -40,12 +40,18 @@ TAIL = """
 
 `measure(kind, paths, context) -> measurement`. All keys are optional: `exit_code, expected_sizes, judged_size,
 expect_transport, expect_gdr, require_data_check, require_transport_proof, allow_reduced_sizes, cycles, collective,
-expected_gpus, required_tests, log_interval, warmup_steps, nodes, host_of_node`; dcgm `exit_codes` (one per file),
+expected_gpus, expected_ranks, required_tests, log_interval, warmup_steps, nodes, host_of_node`; dcgm `exit_codes` (one per file),
 `dcgm_level`, `iterations`; goodput and training `measurement_started_at`, `job_interrupted_at` (a time or a list),
 `job_succeeded_at`, `job_failed_at`; nccl `termination_messages` (files with what the launchers left as their termination
 message, read when the log lacks a part); log_profile `profile` (name, path or data), `profile_directories`; key_value
 `required_keys`. Kinds add keys of their own to a measurement: dcgm `class`, `failed_entities`, `notes`; training
 `computed`, `goodput`, `notes`, `profile`; goodput its terms.
+
+A nccl log may hold several tests, and several runs of one. All must be whole; each of `values` is then the worst number of
+them (null where one does not know it), words are those of the slowest run, and `judged` is by collective when there are
+several. Of one collective the runs of the largest size are compared, or those of `judged_size`: a warm-up with small
+messages is not the measurement. `nodes` and `expected_ranks` are counted against the hosts and ranks that took part, and an
+`expect_transport` that no line shows is incomplete.
 
 A metric that is missing, null or not finite makes its criterion `unmeasured`, whatever else the expression says.
 Certification: failed before error before incomplete before passed. Node: failed before suspect before untested before

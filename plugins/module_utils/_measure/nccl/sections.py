@@ -85,8 +85,14 @@ class Section:
 
     @property
     def devices_cut(self) -> bool:
-        """Whether ranks are missing from the list: it does not fit its buffer, or lines of the log are lost."""
-        return self._list_cut or bool(self._ranks) and max(self._ranks) + 1 != len(self._ranks)
+        """Whether ranks are missing from the list: it does not fit its buffer, or lines of the log are lost.
+
+        Every process lists as many devices as it has threads times GPUs.
+        """
+        if not self._ranks:
+            return self._list_cut
+        each = self.config.get("gpus", 1) * self.config.get("threads", 1)
+        return self._list_cut or max(self._ranks) + 1 != len(self._ranks) or bool(each and len(self._ranks) % each)
 
     @property
     def elided_ranks(self) -> int | None:

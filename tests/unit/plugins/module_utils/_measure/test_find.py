@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import gzip
+import time
 
 import pytest
 
@@ -37,6 +38,40 @@ def test_training_that_prints_nccl_lines_is_training(tmp_path):
     path = tmp_path / "x.log"
     path.write_text("h:1:2 [0] NCCL INFO Using network IB\n" + SAMPLES["training"], encoding="utf-8")
     assert detect_kind([str(path)]) == "training"
+
+
+@pytest.mark.parametrize(
+    "died",
+    [
+        "using world size: 16, data-parallel size: 16, context-parallel size: 1\n",
+        "------------------------ arguments ------------------------\n  accumulate_allreduce_grads_in_fp32 .............. False\n",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n",
+        "[rank3]:[E302 10:00:00 ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective operation timeout\n",
+        "[NeMo I 2026-03-02 10:00:00 nemo_logging:393] Restoring model weights\n",
+        "> building GPT model ...\nAssertionError: micro batch size\n",
+    ],
+)
+@pytest.mark.parametrize("debug", ["", "h:1:2 [0] NCCL INFO Using network IB\n"])
+def test_training_that_died_before_its_first_step_is_training(tmp_path, died, debug):
+    """Read as an NCCL log its cause of death is lost."""
+    path = tmp_path / "x.log"
+    path.write_text(debug * 200 + died, encoding="utf-8")
+    assert detect_kind([str(path)]) == "training"
+
+
+def test_telling_the_kind_costs_little(tmp_path):
+    """Ten times what reading the log takes, it was."""
+    path = tmp_path / "x.log"
+    path.write_text(
+        "gpu-a1:4100:4188 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] via P2P/CUMEM\n" * 60_000 + SAMPLES["nccl"], encoding="utf-8"
+    )
+    text = path.read_bytes().decode()
+    begun = time.process_time()
+    lines = sum(1 for line in text.splitlines() if "#" in line.split("NCCL", 1)[0])
+    plain = time.process_time() - begun
+    begun = time.process_time()
+    assert detect_kind([str(path)]) == "nccl"
+    assert (time.process_time() - begun, lines) < (max(5 * plain, 0.2), 60_002)
 
 
 def test_compressed_logs_are_read(tmp_path):

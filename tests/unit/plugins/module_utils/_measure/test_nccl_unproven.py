@@ -236,6 +236,13 @@ def test_ranks_of_a_list_with_a_gap_are_known_or_unknown_never_guessed(
     assert (said["values"]["ranks"], said["values"]["nodes"]) == (wanted, None)
 
 
+def test_a_process_lists_all_its_devices(read: Read) -> None:
+    """Two lines of a process with eight GPUs are a part of a list; the bandwidths tell of eight ranks."""
+    rows = [text.row(size, 470.0, ranks=8) for size in SIZES]
+    said = read(sweep(rows, hosts=("gpu-a1",), gpus=2).replace("nGpus 1", "nGpus 8"))
+    assert (said["verdict"], said["values"]["ranks"], said["values"]["nodes"]) == (None, 8, None)
+
+
 # --- words of older libraries, and of set-ups ---
 
 COMPLETIONS = {
