@@ -56,7 +56,8 @@ MARKS: tuple[Mark, ...] = (
           r"elapsed time per iteration|iteration\s{1,20}\d{1,12}/\s{0,20}\d{1,12}\s{0,8}\||MODEL_TFLOP|train_step_timing"
           r"|it/s[,\]]|s/it[,\]]"
           r"|consumed[_ ]samples|global_step|\tSaved checkpoint\tIteration:|# GPUs: \d{1,9}\tStarting job"),
-    _mark("training", "world size|torch|building |initializing|pretrain_|Megatron|megatron|NeMo|nemo|ightning|ProcessGroupNCCL|microbatches|arguments ---|GLOBAL_RANK",
+    _mark("training", "world size|torch|building |initializing|pretrain_|Megatron|megatron"
+          "|NeMo|nemo|ightning|ProcessGroupNCCL|microbatches|arguments ---|GLOBAL_RANK",
           r"using world size: \d|-{8,200} arguments -{8,200}|initializing torch distributed|building \w{1,40} model|setting number of micro"
           r"|\[before the start of training step\]|[Mm]egatron[-_./](?:LM|Bridge|core|training)|pretrain_\w{1,40}\.py"
           r"|\[NeMo [IWED] |nemo_logging"
