@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 import math
-import re
 import statistics
 import typing as t
-from collections import Counter
 
 from . import posterior
 from .evidence import CLEAR, FAIL
@@ -84,12 +82,12 @@ def class_of(search: Search, finding: Finding) -> str:
 def _suspect(search: Search, finding: Finding) -> dict[str, t.Any]:
     kind = class_of(search, finding)
     nodes = finding.left + finding.right
-    failing = [trial for trial in _unique(finding.witnesses) if trial.outcome != "unmeasured"]
-    controls = _unique([*finding.controls, *_passing_controls(search, finding, failing)])
+    failing = [trial for trial in unique(finding.witnesses) if trial.outcome != "unmeasured"]
+    controls = unique([*finding.controls, *_passing_controls(search, finding, failing)])
     ratios = sorted(ratio for trial in failing if (ratio := search.evidence.ratio(trial)) is not None)
     confidence = search.sure(finding, kind)
     return {
-        "component": _component(search, finding, kind),
+        "component": component(search, finding, kind),
         "nodes": [search.names[node] for node in nodes],
         "sides": [[search.names[node] for node in side] for side in (finding.left, finding.right)] if finding.right else [],
         "class": kind,
@@ -104,10 +102,10 @@ def _suspect(search: Search, finding: Finding) -> dict[str, t.Any]:
     }
 
 
-def _component(search: Search, finding: Finding, kind: str) -> dict[str, t.Any]:
+def component(search: Search, finding: Finding, kind: str) -> dict[str, t.Any]:
     """What is at fault: {kind: node | pair | boundary | partition | set, name}."""
     names = [search.names[node] for node in finding.left]
-    homes = _domains(search, finding.left)
+    homes = domains_of(search, finding.left)
     if finding.kind == "node":
         return {"kind": "node", "name": names[0]}
     if finding.kind == "pair":
@@ -127,10 +125,10 @@ def _switch(search: Search, nodes: Nodes) -> tuple[str, str]:
         for value, members in groups.items():
             if span == set(members):
                 return level, f"{level} {value}"
-    return "domain", ", ".join(_domains(search, nodes))
+    return "domain", ", ".join(domains_of(search, nodes))
 
 
-def _domains(search: Search, nodes: t.Iterable[int]) -> list[str]:
+def domains_of(search: Search, nodes: t.Iterable[int]) -> list[str]:
     return [search.units[number].name for number in sorted({search.unit_of[node] for node in nodes})]
 
 
@@ -238,54 +236,6 @@ def entry(search: Search, trial: Trial) -> dict[str, t.Any]:
         "reason": trial.reason,
         "log": trial.log,
     }
-
-
-# ----- the search, told -----
-
-
-def suspected(search: Search) -> list[str]:
-    """Who is suspected now and why, a short sentence each: named components first, then groups that failed unexplained."""
-    told = []
-    for finding in search.findings:
-        kind = class_of(search, finding)
-        name = _component(search, finding, kind)["name"]
-        failed = sum(search.evidence.weight(trial) > 0 for trial in _unique(finding.witnesses))
-        told.append(f"{name} ({finding.note.split(':')[0] or kind}; {failed} failed tests)")
-    seen: set[int] = set()
-    failures = [trial for trial in search.trials if search.evidence.weight(trial) >= FAIL and not search.explained(trial)]
-    for trial in sorted(failures, key=lambda trial: (len(trial.nodes), trial.wave)):
-        open_ = [node for node in trial.nodes if node not in search.cleared[trial.transport]]
-        if open_ and not seen & set(trial.nodes):
-            where = ", ".join(_domains(search, open_)[:3])
-            told.append(f"{len(open_)} nodes of {where} (failed together in wave {trial.wave})")
-            seen.update(trial.nodes)
-    return told
-
-
-def asked(trials: t.Sequence[Trial]) -> list[str]:
-    """What tests do, each kind once with its number."""
-    counts = Counter(_in_general(trial.purpose) for trial in trials)
-    return [f"{purpose} ({count} tests)" if count > 1 else purpose for purpose, count in counts.most_common()]
-
-
-def _in_general(purpose: str) -> str:
-    """A purpose without the name it is about, so that tests of one kind count together."""
-    text = re.sub(r"^domain .+ alone$", "a domain alone", purpose.removeprefix("repeat: "))
-    return re.sub(r"^\S+ alone(.*)$", r"one node alone\1", text)
-
-
-def story(search: Search) -> list[str]:
-    """The search wave by wave, one sentence each."""
-    lines = []
-    for wave in range(1, search.wave + 1):
-        ran = [trial for trial in search.trials if trial.wave == wave]
-        if ran:
-            failed = sum(search.evidence.weight(trial) > 0 for trial in ran)
-            what = asked(ran)
-            more = f"; and {len(what) - 3} more kinds" if len(what) > 3 else ""
-            result = f"{failed} of {len(ran)} failed" if failed else "all passed" if len(ran) > 1 else "passed"
-            lines.append(f"Wave {wave}: {'; '.join(what[:3])}{more}: {result}.")
-    return lines
 
 
 # ----- what was never explained -----
@@ -420,7 +370,7 @@ def _notes(search: Search, findings: list[Finding]) -> list[str]:
         )
     for finding in findings:
         if finding.own_boundary:
-            names = ", ".join(_domains(search, finding.left))
+            names = ", ".join(domains_of(search, finding.left))
             notes.append(f"Pairs between {names} and other domains are masked by its boundary; repeat after the repair.")
         elif finding.right:
             sides = f"{search.names[finding.left[0]]} and {search.names[finding.right[0]]}"
@@ -464,7 +414,7 @@ def _headline(search: Search, verdict: str, suspects: list[dict[str, t.Any]], mi
     return f"Not decided: {why}."
 
 
-def _unique(trials: t.Iterable[Trial]) -> list[Trial]:
+def unique(trials: t.Iterable[Trial]) -> list[Trial]:
     seen: dict[int, Trial] = {}
     for trial in trials:
         seen.setdefault(id(trial), trial)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from . import closure, explain
+from . import closure, explain, story
 from .search import Search
 from .state import State, checked_results, checked_state, new_state
 from .trial import Trial
@@ -77,26 +77,32 @@ def next_step(state: State, results: list[dict[str, t.Any]] | None = None) -> tu
 
 def conclude(state: State) -> dict[str, t.Any]:
     """The conclusion of a finished run, or what can be said now; with every test in `tests`, the `domains` and the `story`."""
-    search = resume(state).search
-    return {**explain.conclude(search), **history(search), "story": explain.story(search)}
+    session = Session(checked_state(state))
+    known = []
+    for results in state["results"]:
+        session.deliver(results)
+        known.append(story.standing(session.search))
+    search = session.search
+    return {**explain.conclude(search), **history(search), "story": story.story(search, known)}
 
 
 def progress(state: State) -> dict[str, t.Any]:
     """One look at a running search.
 
-    Returns {wave, tests, nodes, cleared: how many are known good, accused: [names], suspected: [who and why], purposes and
-    asks: what this wave does and what it is to show, minutes: what it usually takes}.
+    Returns {wave, tests, nodes, cleared: how many are known good, accused: [names], suspected: [who and why], standing: both in a
+    sentence, purposes and asks: what this wave does and what it is to show, minutes: what it usually takes}.
     """
     search = resume(state).search
     return {
         "wave": search.wave,
         "tests": search.tests,
         "nodes": len(search.names),
-        "cleared": len((search.cleared["net"] | search.cleared["nvl"]) - set(search.accused)),
+        "cleared": story.known_good(search),
         "accused": sorted(search.names[node] for node in search.accused),
-        "suspected": explain.suspected(search),
+        "suspected": story.suspected(search),
+        "standing": story.standing(search),
         "purposes": sorted({trial.purpose for trial in search.outstanding}),
-        "asks": explain.asked(search.outstanding),
+        "asks": story.asked(search.outstanding),
         "minutes": round(max((usual_minutes(len(trial.nodes)) for trial in search.outstanding), default=0.0), 1),
     }
 

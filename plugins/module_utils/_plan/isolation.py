@@ -198,7 +198,19 @@ def _single_conclusion(record: Record, results: t.Mapping[str, dict[str, t.Any]]
         "cost": cost,
         "tests": evidence_of_all,
         "domains": [],
+        "story": [_single_story(suspects)],
     }
+
+
+def _single_story(suspects: t.Sequence[t.Mapping[str, t.Any]]) -> str:
+    kinds = [item["class"] for item in suspects]
+    told = [
+        (kinds.count("node"), "failed again"),
+        (kinds.count("intermittent"), "passed"),
+        (kinds.count("unresolved"), "could not be measured"),
+    ]
+    shown = ", ".join(f"{count} {word}" for count, word in told if count) or "nothing came back"
+    return f"Wave 1: every node that failed alone runs once more by itself ({len(kinds)} tests): {shown}."
 
 
 def wave_category(category: Category, record: Record) -> Category:
@@ -324,8 +336,5 @@ def progress_line(record: Record) -> str:
     if record["state"] is None:
         return f"asking: {shown}"
     known = planner.progress(record["state"])
-    suspects = known["suspected"]
-    more = f" and {len(suspects) - 3} more" if len(suspects) > 3 else ""
-    suspected = f"; suspected: {', '.join(suspects[:3])}{more}" if suspects else "; nobody suspected"
     asks = "; ".join(known["asks"][:3]) + (f" and {len(known['asks']) - 3} more" if len(known["asks"]) > 3 else "")
-    return f"{known['cleared']} of {known['nodes']} nodes known good{suspected}; this wave: {asks}; about {known['minutes']:.0f} min"
+    return f"{known['standing']}; this wave: {asks}; about {known['minutes']:.0f} min"

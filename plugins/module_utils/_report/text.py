@@ -18,6 +18,7 @@ PASSING_ROWS = 4  # passing groups shown of a long table: those with the least m
 ROWS_SHOWN = 40  # groups that did not pass, of one category
 BLOCKS_SHOWN = 25  # nodes told one by one, of one verdict; the others are told by reason
 FINDINGS_SHOWN, EVIDENCE_SHOWN = 4, 3
+STORY_SHOWN = (10, 10)  # waves of a search: from its beginning, from its end
 _MARKS = {"failed": "FAIL", "error": "ERROR", "incomplete": "INCOMPL", "passed": "pass"}
 _ORDER = ("failed", "error", "incomplete", "passed")
 _LEAD_METRICS = ("bus_bandwidth", "alg_bandwidth", "goodput", "tflops_per_gpu")
@@ -80,7 +81,9 @@ def _category(category: Row) -> list[str]:
         lines.append("  no criteria: only what the test itself says was judged")
     lines += _table(category["groups"])
     lines += _untested(category["untested"])
-    lines += _isolation((category.get("isolation") or {}).get("findings", []))
+    isolation = category.get("isolation") or {}
+    lines += _isolation(isolation.get("findings", []))
+    lines += _search((isolation.get("conclusion") or {}).get("story") or [])
     return lines
 
 
@@ -95,6 +98,19 @@ def _isolation(findings: t.Sequence[Row]) -> list[str]:
     cleared = [str(item["node"]) for item in findings if item["note"] and item.get("node")]
     if cleared:
         lines += _wrap(f"isolation  cleared {len(cleared)} nodes: {fold(cleared)}", "  ", "             ")
+    return lines
+
+
+def _search(story: t.Sequence[str]) -> list[str]:
+    """How isolation came to that, wave by wave; of a long search the beginning and the end."""
+    if not story:
+        return []
+    first, last = STORY_SHOWN
+    left_out = len(story) - first - last
+    told = list(story) if left_out < 2 else [*story[:first], f"... {left_out} more waves, see report.json", *story[-last:]]
+    lines = ["  how isolation searched"]
+    for line in told:
+        lines += _wrap(line, "    ", "      ", 4)
     return lines
 
 

@@ -84,6 +84,8 @@ def test_a_node_that_failed_alone_is_convicted_by_a_second_failure_or_by_wrong_d
     record = isolation.advance(record, [{"id": record["tests"][0]["id"], **result}])
     (told,) = conclusions(record["conclusion"])
     assert (told["node"], told["verdict"], told["class"]) == ("n0", verdict, kind)
+    words = {"node": "1 failed again", "intermittent": "1 passed", "unresolved": "1 could not be measured"}
+    assert record["conclusion"]["story"][0].endswith(f"(1 tests): {words[kind]}.")
 
 
 def test_isolation_is_for_suspects_and_only_when_wanted():

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reasons import REASONS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.hostlist import fold
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import compile_criteria
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import planner
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.categories import judge_category
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.certification import roll_up
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.given import (
@@ -222,3 +223,55 @@ def test_a_short_list_loses_no_node(names):
         return result
 
     assert expand(fold(names)) == set(names)
+
+
+def searched(count, fault):
+    """The conclusion of a search among racks of eight; `fault(nodes)` says whether a test of these nodes fails."""
+    names = [f"gpu-r{at // 8}-n{at % 8:02d}" for at in range(count)]
+    state = planner.start([{"name": name, "domain": name.split("-")[1]} for name in names])
+    state, step = planner.next_step(state)
+    while "wave" in step:
+        results = []
+        for test in step["wave"]:
+            bad = fault(set(test["nodes"]))
+            results.append({"id": test["id"], "outcome": "measured", "value": 200.0 if bad else 400.0, "passed": not bad})
+        state, step = planner.next_step(state, results)
+    return planner.conclude(state)
+
+
+def test_the_text_tells_the_search_what_was_known_good_and_who_was_suspected_and_why():
+    concluded = searched(64, lambda nodes: {"gpu-r3-n02"} <= nodes and len(nodes) > 1)
+    made = report([480.0] * 3)
+    made["categories"][0]["isolation"] = {"findings": [], "conclusion": concluded}
+    lines = check(made).splitlines()
+    start = lines.index("  how isolation searched")
+    told = " ".join(" ".join(lines[start + 1 :]).split())
+    assert "Wave 1: a domain alone (8 tests): 1 of 8 failed. 56 of 64 nodes known good; suspected: 8 nodes of r3 (failed together" in told
+    assert "63 of 64 nodes known good; suspected: gpu-r3-n02 (" in told
+    assert told.index("56 of 64 nodes") < told.index("63 of 64 nodes")
+
+
+def test_the_text_says_that_something_between_nodes_is_suspected_when_each_of_them_is_good():
+    concluded = searched(64, lambda nodes: {"gpu-r3-n02", "gpu-r3-n05"} <= nodes)
+    made = report([480.0])
+    made["categories"][0]["isolation"] = {"findings": [], "conclusion": concluded}
+    told = " ".join(check(made).split())
+    assert "64 of 64 nodes known good; suspected: something between 8 nodes of r3 (failed together in wave 1, each passed with" in told
+    assert "suspected: gpu-r3-n02 and gpu-r3-n05 (pair; " in told
+
+
+@pytest.mark.parametrize("ends", [("gpu-r3-n02", "gpu-r3-n05"), ("gpu-r3-n02", "gpu-r7-n05")])
+def test_the_text_of_a_long_search_tells_its_beginning_and_its_end(ends):
+    concluded = searched(512, lambda nodes: set(ends) <= nodes)
+    made = report([480.0])
+    made["categories"][0]["isolation"] = {"findings": [], "conclusion": {**concluded, "story": concluded["story"] * 4}}
+    text = check(made)
+    waves = [line for line in text.splitlines() if line.startswith("    Wave ")]
+    assert len(waves) == 20 and f"... {4 * len(concluded['story']) - 20} more waves, see report.json" in text
+
+
+def test_a_search_without_a_story_is_told_by_its_findings_alone():
+    made = report([480.0])
+    for isolation in ({"findings": []}, {"findings": [], "conclusion": None}, {"findings": [], "conclusion": {"verdict": "passed"}}):
+        made["categories"][0]["isolation"] = isolation
+        assert "how isolation searched" not in check(made)
