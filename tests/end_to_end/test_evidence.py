@@ -146,7 +146,7 @@ def test_two_pods_of_a_group_never_share_a_node(start_cluster):
 def test_a_pod_that_another_made_with_our_labels_is_no_evidence(start_cluster):
     cluster = small(start_cluster)
     world = World(cluster).begin()
-    world.until(lambda: cluster.objects_of_ours(), "objects came")
+    world.until(cluster.objects_of_ours, "objects came")
     world.until(lambda: json.loads(cluster.kubectl("get", "jobs", "-o", "json"))["items"], "a Job came")
     job = json.loads(cluster.kubectl("get", "jobs", "-o", "json"))["items"][0]
     labels = job["spec"]["template"]["metadata"]["labels"]

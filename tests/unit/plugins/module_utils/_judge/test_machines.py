@@ -12,7 +12,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.cr
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._judge.groups import judge_group
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import measurement
 
-NODES = ["n1", "n2", "n3"]
+NODES = ("n1", "n2", "n3")
 GROUP = {"name": "g001", "nodes": NODES, "domain": None, "expected_transport": None}
 CRITERIA = compile_criteria(["measured.bus_bandwidth >= 400"], {}, {"bus_bandwidth": "number"})
 STARTED = "2026-03-02T08:00:00Z"

@@ -112,8 +112,8 @@ def test_a_bus_bandwidth_that_its_algorithm_bandwidth_contradicts(read: Read, ro
     """One glued character in one cell passed any limit."""
     kept = SWEEP[-rows:]
     head, tail = kept[-1][: text.OUT_OF_PLACE], kept[-1][text.OUT_OF_PLACE :]
-    swap = lambda part: part.replace("306.00  306.00", f"306.00  {digits}", 1)  # noqa: E731
-    kept = [*kept[:-1], (swap(head) + tail) if group == "out of place" else (head + swap(tail))]
+    right, wrong = "306.00  306.00", f"306.00  {digits}"
+    kept = [*kept[:-1], head.replace(right, wrong, 1) + tail if group == "out of place" else head + tail.replace(right, wrong, 1)]
     content = text.head(smallest=SIZES[-rows], largest=SIZES[-1]) + text.WIDE_TITLES + "".join(kept) + text.foot()
     said = read(content)
     assert (said["verdict"], said["complete"]) == ("LogIncomplete", False)

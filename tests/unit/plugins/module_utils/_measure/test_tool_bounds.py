@@ -21,7 +21,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.too
 MODULES: list[t.Any] = [fio, gpu_burn, key_value, nvbandwidth, perftest]
 # What each line of a tool begins with: behind it stands what another process, or a hole of zero bytes, left.
 HEADS = [
-    "", " ", "\t", "{", '{"nvbandwidth": ', "10.0%  proc'd: 5 (", "10.0%  proc'd: 5 (4 Gflop/s)   errors: ", "5%  proc'd: 1 - ", 
+    "", " ", "\t", "{", '{"nvbandwidth": ', "10.0%  proc'd: 5 (", "10.0%  proc'd: 5 (4 Gflop/s)   errors: ", "5%  proc'd: 1 - ",
     "GPU 0: ",
     "Tested ", "\tGPU 1", "Initialized device ", "Couldn't init a GPU test: ", "Running ", "SUM x ", "Device 0: ", "Process 0 (",
     " #bytes #iterations ", " #bytes     #iterations    BW peak[", " 65536 ", " Mtu : ", "RDMA_Write", "RDMA_Write BW ", "IB device ",
