@@ -26,7 +26,6 @@ ACTIONS = {
     "irreproducible": "Nothing to replace yet: repeat with the soak option and look for congestion at the time of the failure.",
     "unresolved": "Repeat with a larger budget, or repair what else is named and repeat.",
 }
-VERDICTS = ("passed", "failed", "inconclusive")
 MOST_EVIDENCE = 12  # entries listed per suspect
 MOST_NAMES = 40  # node names listed per evidence entry
 
