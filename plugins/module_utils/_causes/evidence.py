@@ -22,9 +22,11 @@ CLASSES = (
 )  # fmt: skip
 KINDS = ("condition", "taint", "label", "annotation", "resource", "instance_type", "wording", "xid", "dcgm", "severity")
 
-_DCGM_SYMBOL = re.compile(r"\bDCGM_FR_([A-Z0-9_]{2,60})\b|\bDCGMHealthCode(\d{1,4})")
+_DCGM_SYMBOL = re.compile(r"\bDCGM_FR_([A-Z0-9_]{2,60})\b|DCGMHealthCode(\d{1,4})")
+# A number behind the word, or a list of them: `Xid (PCI:0000:3b:00): 79`, `XID-94`, `XIDs detected: 31, 43`, `xid_errors=[31 43]`.
 _XID = re.compile(
-    r"(?<![a-z])xid(?:s|error)?(?:\s{0,3}\(pci:[0-9a-f:.]{4,24}\)|\s{1,3}(?:errors?|code))?\s{0,3}[:=#]?\s{0,3}(\d{1,3})(?!\d)",
+    r"(?<![a-z])xids?(?:[\s_]{0,3}\(pci:[0-9a-f:.]{4,24}\)|[\s_]{0,3}(?:errors?|codes?|events?))?(?:\s{1,3}(?:detected|found|seen))?"
+    r"\s{0,3}[:=#-]?\s{0,3}\[?(\d{1,3}(?:(?:,\s?|\s)\d{1,3}(?=[\],;.\s]|$)){0,20})(?!\d)",
     re.IGNORECASE,
 )
 _XID_OF_REASON = re.compile(r"nvidiaxid(\d{1,3})(?!\d)", re.IGNORECASE)
@@ -188,7 +190,7 @@ class Evidence:
         return [row for row in named if row]
 
     def _xid_rows(self, text: str, more: Sequence[int]) -> list[Row]:
-        numbers = [*more, *(int(number) for pattern in (_XID, _XID_OF_REASON) for number in pattern.findall(text))]
+        numbers = [*more, *_xid_numbers(text)]
         return [self._xids[number] for number in numbers if number in self._xids]
 
     def _class(self, row: Row) -> str:
@@ -200,6 +202,10 @@ class Evidence:
     def _said(self, row: Row) -> Said:
         rule = self._severities.get(row.get("severity", "")) or {}
         return Said(self._class(row), row.get("title", "") or row.get("name", ""), row.get("advice") or rule.get("advice", ""))
+
+
+def _xid_numbers(text: str) -> list[int]:
+    return [int(number) for pattern in (_XID, _XID_OF_REASON) for some in pattern.findall(text) for number in re.findall(r"\d+", some)]
 
 
 class _Marks:

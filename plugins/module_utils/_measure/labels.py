@@ -70,7 +70,7 @@ class Line(t.NamedTuple):
 class _Kind(t.NamedTuple):
     """A label that must be learnt.
 
-    named: its group is a name, which must come again. after_stamp: only behind a time stamp that was learnt.
+    named: its group is a name, which must come again. after_stamp: only behind a time stamp.
     """
 
     name: str
@@ -83,12 +83,13 @@ _END = r"(?:[ \t]|$)"
 _DATE = r"\d{4}[-/]\d\d[-/]\d\d[ T]"
 _KINDS: tuple[_Kind, ...] = (
     _Kind("number", re.compile(rf"[ \t]{{0,8}}(\d{{1,6}}):{_END}")),
-    _Kind("stamp", re.compile(rf"\[?{_DATE}{_CLOCK}(?: ?(?:{_ZONE}|[A-Z]{{3,4}}))?\]?:?(?: |$)")),
+    _Kind("stamp", re.compile(rf"\[?{_DATE}{_CLOCK}(?: ?(?:{_ZONE}|[A-Z]{{3,4}}))?\]?:?(?: |$|(?=\[))")),
     _Kind("stamp", re.compile(rf"\[?{_DAY} (?:\d{{4}} )?{_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}})?\]?:?(?: |$)")),
     _Kind("stamp", re.compile(rf"\[?{_CLOCK}\]?:?(?: |$)")),
-    _Kind("stamp", re.compile(r"(?:\[ {0,8}\d{1,10}\.\d{1,9}\]|\d{10}\.\d{3,9}):?(?: |$)")),
+    _Kind("stamp", re.compile(r"(?:\[ {0,8}\d{1,10}\.\d{1,9}\]|\d{10}\.\d{3,9}|\d{13}):?(?: |$)")),
     _Kind("rank", re.compile(rf"[ \t]{{0,8}}\[ {{0,5}}(\d{{1,6}})(?:[@:,][^\]\s]{{1,200}})?\]:?{_END}")),
     _Kind("syslog", re.compile(rf"([\w.-]{{1,255}} [\w./@-]{{1,64}})(?:\[\d{{1,10}}\])?:{_END}"), named=True, after_stamp=True),
+    _Kind("stream", re.compile(rf"([\w.-]{{1,99}}(?:/[\w.-]{{1,99}}){{1,6}}|\{{[^{{}}]{{1,500}}\}}){_END}"), named=True, after_stamp=True),
     _Kind("compose", re.compile(rf"([\w./@-]{{1,128}}) {{0,64}}\|{_END}"), named=True),
     _Kind("tab", re.compile(r"([\w./@:-]{1,128})\t"), named=True),
     _Kind("host", re.compile(rf"([\w./@-]{{1,255}}(?::\d{{1,6}})?):{_END}"), named=True),
@@ -165,7 +166,8 @@ class Labels:
 
     def _carry(self, kind: _Kind, lines: list[Line]) -> bool:
         """Whether nearly all of the lines begin with such a label. Those whose rank is known had it."""
-        if kind.after_stamp and not any(known.name == "stamp" for known in self._learnt):
+        stamped = any(known.name == "stamp" for known in self._learnt) or all(line.timestamp for line in lines)
+        if kind.after_stamp and not stamped:
             return False
         ranked = kind.name in ("number", "rank") and not all(line.rank is not None for line in lines)
         misses, allowed = 0, len(lines) // _MISSES

@@ -78,6 +78,9 @@ def condition(kind: str, message: str, status: str = "True", reason: str = "") -
         ("GpuUnhealthy", "GPU 3 is very ill"),
         ("GpuUnhealthy", "failed to query NVML: GPU is lost"),
         ("AcceleratedHardwareBroken-GpuError", "NvidiaXID79Error"),
+        ("GpuXidError", "XIDs detected: 31, 79"),
+        ("GpuXidError", "xid_errors=[31 79]"),
+        ("NvidiaDriverError", "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."),
     ],
 )
 def test_hardware_evidence_convicts(kind: str, message: str) -> None:
@@ -100,6 +103,17 @@ def test_hardware_evidence_convicts(kind: str, message: str) -> None:
         ("GpuUnhealthy", "Failed to initialize NVML: Driver/library version mismatch"),
         ("GpuUnhealthy", "health check timed out after 30 s"),
         ("UnhealthyNvidiaDevicePlugin", "device plugin pod is crash looping"),
+        ("GpuXidError", "XIDs detected: 31, 43"),
+        ("GpuXidError", "xid_errors=[31 43]"),
+        ("GpuXidError", "GPU 3 reported XID-94"),
+        ("NvidiaDriverNotReady", ""),
+        ("GpuDevicePluginFailed", "CrashLoopBackOff"),
+        ("GPUOperatorNotReady", ""),
+        ("GpuUnhealthy", "NvidiaDCGMHealthCode122"),
+        ("GpuUnhealthy", "health check skipped: GPU in use by a job"),
+        ("GpuUnhealthy", "Initializing: waiting for first report"),
+        ("GpuUnhealthy", "AgentNotReady"),
+        ("GpuUnhealthy", "NvidiaPersistenceModeDisabled"),
     ],
 )
 def test_trouble_of_agents_programs_and_settings_convicts_nobody(kind: str, message: str) -> None:

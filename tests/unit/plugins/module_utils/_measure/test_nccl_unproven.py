@@ -287,6 +287,7 @@ def test_a_link_that_flapped_in_a_good_run_is_told(read: Read, words: str, told:
 @pytest.mark.parametrize(
     "words",
     ["system not yet initialized", "no kernel image is available for execution on the device", "invalid device ordinal",
+     "failed to extend /dev/shm/nccl-a1B2c3 to 9637892 bytes", "Call to ibv_reg_mr failed with error Cannot allocate memory",
      "all CUDA-capable devices are busy or unavailable", "CUDA driver version is insufficient for CUDA runtime version"],
 )  # fmt: skip
 def test_set_up_faults_are_no_hardware(read: Read, words: str) -> None:
