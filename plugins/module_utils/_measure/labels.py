@@ -84,7 +84,10 @@ _DATE = r"\d{4}[-/]\d\d[-/]\d\d[ T]"
 _KINDS: tuple[_Kind, ...] = (
     _Kind("number", re.compile(rf"[ \t]{{0,8}}(\d{{1,6}}):{_END}")),
     _Kind("stamp", re.compile(rf"\[?{_DATE}{_CLOCK}(?: ?(?:{_ZONE}|[A-Z]{{3,4}}))?\]?:?(?: |$|(?=\[))")),
-    _Kind("stamp", re.compile(rf"\[?{_DAY} (?:\d{{4}} )?{_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}})?\]?:?(?: |$)")),
+    _Kind("stamp", re.compile(rf"\[?{_DAY} (?:\d{{4}} )?{_CLOCK}(?: [A-Z]{{3,4}})?(?: \d{{4}})?(?:\]:?(?: |$|(?=[#\w]))|:?(?: |$))")),
+    _Kind("stamp", re.compile(rf"\d\d/\d\d/\d{{4}} {_CLOCK}:?(?: |$)")),
+    # klog and glog: level, day, time, process, place in the source
+    _Kind("stamp", re.compile(rf"[IWEF]\d{{4}} {_CLOCK} {{1,8}}\d{{1,9}} [\w./-]{{1,200}}:\d{{1,6}}\](?: |$)")),
     _Kind("stamp", re.compile(rf"\[?{_CLOCK}\]?:?(?: |$)")),
     _Kind("stamp", re.compile(r"(?:\[ {0,8}\d{1,10}\.\d{1,9}\]|\d{10}\.\d{3,9}|\d{13}):?(?: |$)")),
     _Kind("rank", re.compile(rf"[ \t]{{0,8}}\[ {{0,5}}(\d{{1,6}})(?:[@:,][^\]\s]{{1,200}})?\]:?{_END}")),
