@@ -12,6 +12,7 @@ import typing as t
 
 from ..._causes import exit_codes
 from ..._common.shapes import MeasurementFinding
+from ..blame import is_hardware
 from ..measurement import finding
 from . import facts, transport, values
 from .context import Context
@@ -108,8 +109,12 @@ class Result:
             peer = self.log.transport.addresses.get(error["peer"])
             if peer:
                 self.findings.append(finding("WorkloadFailed", f"the other end of {text}", host=peer))
-        for item in section.failures[:5]:
-            self.findings.append(finding("WorkloadFailed", f"{item['kind']}: {item['text']}", host=item["host"]))
+        broken = [item for item in section.failures if is_hardware(item["text"])]
+        for item in (*broken, *(other for other in section.failures if other not in broken))[:5]:
+            reason = "HardwareFailureDetected" if item in broken else "WorkloadFailed"
+            self.findings.append(finding(reason, f"{item['kind']}: {item['text']}", host=item["host"]))
+        if broken:
+            return "HardwareFailureDetected", f"{broken[0]['text']} on {broken[0]['host']}"
         what = section.failures[0]["text"] if section.failures else section.ib_errors[0]["status"]
         where = section.failures[0]["host"] if section.failures else section.ib_errors[0]["host"]
         return "WorkloadFailed", f"{what} on {where}; rows printed before it are not a result"

@@ -13,10 +13,10 @@ import typing as t
 
 from ..._causes.exit_codes import log_reason_of
 from ..._common.shapes import MeasurementFinding
+from ..blame import is_hardware, is_setup
 from ..lines import LogLine
 from ..measurement import finding
 from ..outcomes import is_possible, number
-from .blame import is_hardware, is_setup
 from .tool import Context, Log, Said, Tool, is_short
 
 # A dash between two cells: after a blank or a note, before a blank. Not the sign of a number, nor the "--" of an unread temperature.

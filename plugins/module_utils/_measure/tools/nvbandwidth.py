@@ -13,10 +13,10 @@ import typing as t
 
 from ..._causes.exit_codes import log_reason_of
 from .. import json_documents
+from ..blame import is_setup
 from ..lines import LogLine
 from ..measurement import finding
 from ..outcomes import is_possible, number, text_of
-from .blame import is_setup
 from .tool import Context, Document, Log, Said, Tool, is_short
 
 _FIRST_KEYS = ("nvbandwidth",)

@@ -316,3 +316,15 @@ def test_negative_and_absurd_numbers_of_a_document_are_no_result(read: Read) -> 
                     {"size": 10**400},
                     {"bus_bw": 1e308, "alg_bw": 1e308}):  # fmt: skip
         assert verdict(**changes) is not None, changes
+
+
+def test_a_failure_that_names_broken_hardware_convicts_the_host_that_said_so(read: Read) -> None:
+    """Two processes fail when one of them loses its GPU; the other's "unhandled system error" is a consequence."""
+    failed = (
+        "gpu-a2: Test NCCL failure common.cu:303 'unhandled system error'\n"
+        "gpu-a1: Test CUDA failure common.cu:941 'uncorrectable ECC error encountered'\n .. gpu-a1 pid 1: Test failure common.cu:891\n"
+    )
+    said = read(text.head() + text.WIDE_TITLES + "".join(SWEEP[:2]) + failed)
+    assert (said["verdict"], said["complete"]) == ("HardwareFailureDetected", False)
+    accused = [(item["reason"], item["host"]) for item in said["findings"] if item["host"]]
+    assert accused == [("HardwareFailureDetected", "gpu-a1"), ("WorkloadFailed", "gpu-a2")]

@@ -1,10 +1,10 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an error text of a tool speaks against, by the one table of evidence. A text that is not in it accuses nobody."""
+"""What an error text of a program speaks against, by the one table of evidence. A text that is not in it accuses nobody."""
 
 from __future__ import annotations
 
-from ..._catalog.load import shipped_evidence
+from .._catalog.load import shipped_evidence
 
 _NO_FAULT_OF_A_GPU = ("setup", "busy", "configuration", "inconclusive")
 
