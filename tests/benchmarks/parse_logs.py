@@ -34,8 +34,8 @@ TABLE = """#
 #                                                              out-of-place                       in-place
 #       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
 #        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
-  1073741824     268435456     float     sum      -1  5339.59  201.09  377.05       0  5354.06  200.55  376.03       0
-  2147483648     536870912     float     sum      -1  10613.7  202.33  379.37       0  10664.0  201.38  377.58       0
+  1073741824     268435456     float     sum      -1  5684.45  188.89  377.05       0  5699.87  188.38  376.03       0
+  2147483648     536870912     float     sum      -1  11299.2  190.06  379.37       0  11352.7  189.16  377.58       0
 # Out of bounds values : 0 OK
 # Avg bus bandwidth    : 377.508
 #
