@@ -145,7 +145,7 @@ def _silent(node: str, seen: _Seen, look: LastLook | None) -> Finding | None:
     for attempt, _item in seen:
         cause = attempt["cause"]
         unexplained = cause is not None and reason_of(cause["reason"]).effect == "suspects"
-        unended = [pod["name"] for pod in attempt["pods"] if pod["node"] == node and pod["exit_code"] is None and pod["phase"] == "Running"]
+        unended = [pod["name"] for pod in attempt["pods"] if pod["node"] == node and pod["exit_code"] is None]
         if attempt["started"] is not None and unexplained and unended:
             text = f"it was lost during attempt {attempt['attempt']}, which ended with {_name(cause)} ({state['trouble']})"
             return finding("NodeLost", text, node=node, evidence=[f"how {name} ended was never told" for name in unended])
