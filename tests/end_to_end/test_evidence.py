@@ -149,7 +149,8 @@ def test_a_pod_that_another_made_with_our_labels_is_no_evidence(start_cluster):
     world.until(cluster.objects_of_ours, "objects came")
     world.until(lambda: json.loads(cluster.kubectl("get", "jobs", "-o", "json"))["items"], "a Job came")
     job = json.loads(cluster.kubectl("get", "jobs", "-o", "json"))["items"][0]
-    labels = job["spec"]["template"]["metadata"]["labels"]
+    # Without the UID of the Job: a Job controller adopts what its selector finds, and then it is a pod of the Job.
+    labels = {key: value for key, value in job["spec"]["template"]["metadata"]["labels"].items() if "controller-uid" not in key}
     strange = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -163,15 +164,6 @@ def test_a_pod_that_another_made_with_our_labels_is_no_evidence(start_cluster):
         assert not any(pod["name"] == "impostor" for item in world.entries() if "record" in item for pod in item["record"]["pods"])
     finally:
         world.api.delete("/api/v1/namespaces/default/pods/impostor")
-
-
-def test_a_run_is_not_taken_up_against_another_cluster(start_cluster):
-    first, other = small(start_cluster, 2, time_scale=3600), small(start_cluster, 2, time_scale=3600)
-    result = World(first).begin().end()
-    assert result.status == 0, result.output
-    elsewhere = other.play("certify", {"resume_run_dir": str(result.run_dir)})
-    assert elsewhere.status != 0 and "another cluster" in elsewhere.output, elsewhere.output
-    assert other.objects_of_ours() == []
 
 
 @pytest.mark.parametrize("level", ["restricted"])
