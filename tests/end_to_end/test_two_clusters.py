@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 def test_a_run_is_not_taken_up_against_another_cluster(start_cluster):
-    first, other = (start_cluster(racks=1, nodes_per_rack=2) for _ in range(2))
+    first, other = start_cluster(racks=1, nodes_per_rack=2), start_cluster(racks=1, nodes_per_rack=2)
     result = first.certify(("intra-node", ["measured.bus_bandwidth >= 400"]))
     assert result.status == 0, result.output
     elsewhere = other.play("certify", {"resume_run_dir": str(result.run_dir)})
