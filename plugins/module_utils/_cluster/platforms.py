@@ -8,6 +8,8 @@ import typing as t
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from .._common.words import counted
+
 
 def detect_platform(raw: Mapping[str, t.Any], catalog: Mapping[str, t.Any]) -> tuple[str | None, str]:
     """(platform, evidence) of one raw Node; (None, …) when no rule knows it. Higher priority is asked first."""
@@ -23,7 +25,7 @@ def detect_platform(raw: Mapping[str, t.Any], catalog: Mapping[str, t.Any]) -> t
 def summarize(seen: Sequence[tuple[str | None, str]]) -> dict[str, t.Any]:
     """{name, evidence[]} for all nodes; the name is None when they disagree or there are none."""
     names = {name for name, _rest in seen}
-    evidence = [f"{count} node{'s' if count > 1 else ''}: {name or 'unknown'}, {why}" for (name, why), count in Counter(seen).most_common()]
+    evidence = [f"{counted(count, 'node')}: {name or 'unknown'}, {why}" for (name, why), count in Counter(seen).most_common()]
     return {"name": names.pop() if len(names) == 1 else None, "evidence": evidence}
 
 

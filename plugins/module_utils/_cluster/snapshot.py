@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from .._common.errors import ClusterError, unknown_value
+from .._common.words import counted
 from . import capabilities as probing
 from . import slices
 from .client import Client
@@ -161,7 +162,7 @@ def _said_aloud(rows: Sequence[Row]) -> list[str]:
         if not item["hardware"] and item["says"] not in ("node", "leaving")
     )
     return [
-        f"{kind} on {count} node{'s' if count > 1 else ''} accuses nobody: {why or 'it does not speak of the hardware'}"
+        f"{kind} on {counted(count, 'node')} accuses nobody: {why or 'it does not speak of the hardware'}"
         for (kind, why), count in sorted(counts.items())
     ]
 

@@ -20,9 +20,10 @@ from .._common.shapes import (
     Untested,
     Verdict,
 )
+from .._common.words import counted
 from .._criteria.criteria import Criterion, evaluate_all
 from .groups import judge_group
-from .ranks import NODE_ORDER, VERDICT_ORDER, count, failing, worse
+from .ranks import NODE_ORDER, VERDICT_ORDER, failing, worse
 
 
 def judge_category(
@@ -160,17 +161,17 @@ def _category_why(
 ) -> str:
     """One sentence."""
     if verdict == "passed":
-        return f"{count(len(groups), 'group')} passed"
+        return f"{counted(len(groups), 'group')} passed"
     reasons = _reason_counts(groups)
     parts = []
     if counts["failed"]:
-        parts.append(f"{counts['failed']} of {count(len(groups), 'group')} failed")
+        parts.append(f"{counts['failed']} of {counted(len(groups), 'group')} failed")
     elif groups and verdict != "failed":
-        parts.append(f"{counts['passed']} of {count(len(groups), 'group')} passed")
+        parts.append(f"{counts['passed']} of {counted(len(groups), 'group')} passed")
     elif not groups:
         parts.append("no group could be formed")
     told: tuple[NodeVerdict, ...] = ("failed", "suspect", "untested")
-    parts += [f"{count(len(states[word]), 'node')} {word}" for word in told if states[word]]
+    parts += [f"{counted(len(states[word]), 'node')} {word}" for word in told if states[word]]
     text = ", ".join(parts)
     return f"{text} ({reasons})" if reasons else text
 

@@ -22,7 +22,8 @@ from .._common.shapes import (
     Untested,
     Verdict,
 )
-from .ranks import NODE_ORDER, count, rank, unique
+from .._common.words import counted
+from .ranks import NODE_ORDER, rank, unique
 
 
 def roll_up(snapshot: Snapshot, categories: t.Sequence[JudgedCategory]) -> RolledUp:
@@ -160,10 +161,10 @@ def _certification_why(verdict: Verdict, words: list[Verdict], states: t.Mapping
     if not targets:
         return "no node was targeted"
     if verdict == "passed":
-        return f"{count(len(words), 'category')} passed on {count(targets, 'node')}"
-    parts = [f"{words.count(word)} of {count(len(words), 'category')} {text}" for word, text in _WORDS if word in words]
-    parts += [f"{count(states[word], 'node')} {word}" for word in _TOLD if states[word]]
-    parts += [f"{count(excluded, 'node')} excluded"] if excluded else []
+        return f"{counted(len(words), 'category')} passed on {counted(targets, 'node')}"
+    parts = [f"{words.count(word)} of {counted(len(words), 'category')} {text}" for word, text in _WORDS if word in words]
+    parts += [f"{counted(states[word], 'node')} {word}" for word in _TOLD if states[word]]
+    parts += [f"{counted(excluded, 'node')} excluded"] if excluded else []
     return "; ".join(parts)
 
 

@@ -62,9 +62,3 @@ def unique(findings: t.Iterable[Finding]) -> list[Finding]:
 def worse(one: NodeVerdict, other: NodeVerdict) -> NodeVerdict:
     """The worse of two verdicts on a node."""
     return max(one, other, key=NODE_ORDER.index)
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun in the right form."""
-    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
-    return f"{number} {noun if number == 1 else plural}"

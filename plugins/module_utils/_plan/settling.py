@@ -12,6 +12,7 @@ import typing as t
 
 from .._catalog.entries import floor_of_group
 from .._common.shapes import Category, Group, SnapshotNode, Template, Untested
+from .._common.words import counted
 
 TRANSPORTS = ("ib", "roce", "rdma", "efa", "mnnvl", "nvlink", "tcp", "tcpxo", "any")
 # What a node alone can show.
@@ -61,7 +62,7 @@ def without(category: Category, left_out: t.Mapping[str, str], nodes: t.Sequence
     rows = {group["name"]: floor_of_group(floors, _floor_path(group), len(group["nodes"])) for group in groups}
     bare = [group for group in groups if rows[group["name"]] is None]
     for group in bare:
-        message = f"what remains of its group, {_count(len(group['nodes']))}, has no calibrated floor: it would prove nothing"
+        message = f"what remains of its group, {counted(len(group['nodes']), 'node')}, has no calibrated floor: it would prove nothing"
         untested += [{"node": name, "reason": "Untested", "message": message} for name in group["nodes"] if name not in known]
     groups = [group for group in groups if group not in bare]
     criteria, rule = _criteria([row for row in rows.values() if row])
@@ -127,7 +128,3 @@ def _limit(criteria: t.Sequence[str]) -> float:
 def _judged_by(category: Category, criteria: list[str], rule: str) -> Category:
     said = [item for item in category["explain"] if item["path"] != "criteria"]
     return {**category, "criteria": criteria, "explain": [*said, {"path": "criteria", "value": criteria, "rule": rule, "overridden": []}]}
-
-
-def _count(nodes: int) -> str:
-    return f"{nodes} node{'' if nodes == 1 else 's'}"

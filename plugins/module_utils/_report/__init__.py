@@ -1,5 +1,5 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""The report: one model (`model.py`) and its views, and the checks of the archive it lies in."""
+"""The report: one model (`model.py`), its views, and its rebuilding from the archive."""
 
 from __future__ import annotations
