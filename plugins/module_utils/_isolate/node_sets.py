@@ -97,17 +97,6 @@ def circle(count: int) -> list[list[tuple[int, int]]]:
     return rounds
 
 
-def quarters(left: Nodes, right: Nodes) -> tuple[list[Combination], list[Combination]]:
-    """Combinations of the halves of two sides: those to test now (disjoint) and those left for later (disjoint)."""
-    a, b = split(left, 2), split(right, 2)
-    if len(a) == 1 and len(b) == 1:
-        return [(left, right)], []
-    if len(a) == 1 or len(b) == 1:
-        pairs = [(x, y) for x in a for y in b]
-        return pairs[:1], pairs[1:]
-    return [(a[0], b[0]), (a[1], b[1])], [(a[0], b[1]), (a[1], b[0])]
-
-
 def two_sides(edges: t.Collection[tuple[int, int]], count: int) -> tuple[list[int], list[int]] | None:
     """The two sides when `edges` join every member of one side with every member of the other, else None."""
     first = {0} | {other for other in range(1, count) if (0, other) not in edges}

@@ -105,17 +105,6 @@ def test_circle_meets_everybody_once(count: int) -> None:
     assert all(len({node for pair in pairs for node in pair}) == 2 * len(pairs) for pairs in rounds)
 
 
-@given(st.integers(1, 9), st.integers(1, 9))
-def test_quarters_cover_every_combination(left: int, right: int) -> None:
-    a, b = tuple(range(left)), tuple(range(100, 100 + right))
-    now, later = grouping.quarters(a, b)
-    covered = {(x, y) for first, second in now + later for x in first for y in second}
-    assert covered == {(x, y) for x in a for y in b}
-    for combinations in (now, later):
-        nodes = [node for first, second in combinations for node in first + second]
-        assert len(nodes) == len(set(nodes))
-
-
 def test_two_sides_only_for_a_complete_pattern() -> None:
     assert grouping.two_sides({(0, 2), (0, 3), (1, 2), (1, 3)}, 4) == ([0, 1], [2, 3])
     assert grouping.two_sides({(0, 1), (0, 2), (0, 3)}, 4) == ([0], [1, 2, 3])
