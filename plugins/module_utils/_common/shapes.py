@@ -265,7 +265,7 @@ class Measure(t.TypedDict):
     require_transport_proof: t.NotRequired[bool]
     dcgm_level: t.NotRequired[int]
     expected_gpus: t.NotRequired[int]
-    required_tests: t.NotRequired[list[str]]  # of DCGM
+    required_tests: t.NotRequired[list[str]]  # of DCGM and nvbandwidth
 
 
 class Category(t.TypedDict):

@@ -146,6 +146,7 @@ GPU_BURN: dict[str, Metric] = {
     "gflops_min": Metric("number", "GFLOP/s", "Last throughput of the slowest GPU, of all runs in the log"),
     "gflops_max": Metric("number", "GFLOP/s", "Last throughput of the fastest GPU"),
     "gflops_spread": Metric("number", "", "(max - min) / max over the GPUs"),
+    "slowest_gpu": Metric("int", "", "Number of the GPU with the lowest throughput"),
     "errors": Metric("int", "", "Wrong results summed over the GPUs"),
     "temperature_max": Metric("number", "C", "Highest temperature that was printed"),
     "gpus": Metric("int", "", "GPUs that were tested"),

@@ -163,8 +163,12 @@ def _measure(entry: Entry, options: t.Mapping[str, t.Any], gpus: int) -> Measure
     of_pods = {"each": "each", "all": "ends"}.get(ends(entry))
     if of_pods:
         measure["pods"] = of_pods
-    if measure["kind"] == "dcgm":
-        measure.update(expected_gpus=gpus, **({"required_tests": options["tests"]} if options.get("tests") else {}))
+    if measure["kind"] in ("dcgm", "gpu_burn", "nvbandwidth"):
+        measure["expected_gpus"] = gpus
+    # A node of one GPU has no pairs: the program passes over what needs two.
+    required = [name for name in options.get("tests") or () if gpus > 1 or "device_to_device" not in name]
+    if required and measure["kind"] in ("dcgm", "nvbandwidth"):
+        measure["required_tests"] = required
     if measure["kind"] == "nccl":
         sizes = expected_sizes(options)
         measure.update(expected_sizes=sizes, judged_size=sizes[-1], require_data_check=bool(options.get("check_iterations", 1)))

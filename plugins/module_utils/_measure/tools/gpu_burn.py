@@ -9,6 +9,7 @@ results, temperatures. -1 batches: the process has ended. Its count of wrong res
 from __future__ import annotations
 
 import re
+import statistics
 import typing as t
 
 from ..._causes.exit_codes import log_reason_of
@@ -36,6 +37,8 @@ _NO_START = re.compile(
 )
 # A GPU that has done nothing while another finished this many batches hangs.
 _HANGS_AFTER = 10
+# A GPU that is so much slower than the middle of its neighbours is named.
+_SLOW = 0.05
 
 
 class _Gpu:
@@ -216,7 +219,7 @@ def _judge(logs: t.Sequence[Log], context: Context) -> Said:
         "listed": burn.listed,
         "tested": burn.run.tested,
     }
-    return Said(verdict, reason, _values(burn), parsed, _findings(burn, context))
+    return Said(verdict, reason, _values(burn), parsed, _findings(burn, context) or ([] if verdict else _slow(burn, context)))
 
 
 def _findings(burn: _Burn, context: Context) -> list[MeasurementFinding]:
@@ -231,10 +234,28 @@ def _findings(burn: _Burn, context: Context) -> list[MeasurementFinding]:
     return found
 
 
+def _slow(burn: _Burn, context: Context) -> list[MeasurementFinding]:
+    """The GPUs that are slower than their neighbours, slowest first. Whether that is too slow the criteria say."""
+    nodes = list(context.get("nodes") or [])
+    speeds = sorted((gpu.speed, name) for name, gpu in burn.gpus() if gpu.speed is not None)
+    middle = statistics.median_high([speed for speed, _name in speeds]) if speeds else 0.0
+    return [
+        finding(
+            "Warning",
+            f"GPU {name} is slow: {speed:.0f} GFLOP/s, {1 - speed / middle:.0%} below the middle of its node's GPUs ({middle:.0f})",
+            host=nodes[0] if len(nodes) == 1 else None,
+            entity=f"GPU{name}",
+        )
+        for speed, name in speeds
+        if speed < (1 - _SLOW) * middle
+    ]
+
+
 def _values(burn: _Burn) -> dict[str, t.Any]:
-    speeds = [gpu.speed for _name, gpu in burn.gpus() if gpu.speed is not None]
+    speeds = {gpu.speed: name for name, gpu in burn.gpus() if gpu.speed is not None}
     low, high = min(speeds, default=None), max(speeds, default=None)
     return {
+        "slowest_gpu": None if low is None else speeds[low],
         "gflops_min": low,
         "gflops_max": high,
         "gflops_spread": round((high - low) / high, 6) if high and low is not None else None,

@@ -18,6 +18,7 @@ from .faults import (
     EXIT_CODE,
     FACTOR,
     FLAG,
+    INDEX,
     NODE,
     NODES,
     PAIR,
@@ -71,6 +72,22 @@ class NodeSlow(Fault):
 
     def limit(self, exercise: Exercise) -> float:
         return self.factor if self.node in exercise.nodes else 1.0
+
+    def gpu_share(self, gpu: int) -> float:
+        return self.factor
+
+
+@fault
+class GpuSlow(Fault):
+    """One GPU of the node computes slowly, for heat or power: felt by what computes on it, not by what only copies."""
+
+    kind = "gpu_slow"
+    node: str = option(NODE, "the node with the slow GPU")
+    gpu: int = option(INDEX, "number of the GPU", 0)
+    factor: float = option(FACTOR, "share of its speed left", 0.6)
+
+    def gpu_share(self, gpu: int) -> float:
+        return self.factor if gpu == self.gpu else 1.0
 
 
 @fault

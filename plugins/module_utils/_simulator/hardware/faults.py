@@ -82,6 +82,7 @@ PROBABILITY = FieldType(
 EXIT_CODE = FieldType(
     "an exit code from 1 to 255", lambda value: _is_int(value) and 1 <= value <= 255, {"type": "integer", "minimum": 1, "maximum": 255}
 )
+INDEX = FieldType("a whole number from 0", lambda value: _is_int(value) and value >= 0, {"type": "integer", "minimum": 0})
 COUNT = FieldType("a whole number from 1", lambda value: _is_int(value) and value >= 1, {"type": "integer", "minimum": 1})
 SECONDS = FieldType(
     "a number of simulated seconds, 0 or more", lambda value: _is_number(value) and value >= 0, {"type": "number", "minimum": 0}
@@ -156,6 +157,10 @@ class Fault:
 
     def limit(self, exercise: Exercise) -> float:
         """The share of its bandwidth that a run keeps; 1.0 when the fault is not felt. Called for every run."""
+        return 1.0
+
+    def gpu_share(self, gpu: int) -> float:
+        """The share of its speed with which a GPU of the node computes."""
         return 1.0
 
     def hides_rdma(self) -> bool:

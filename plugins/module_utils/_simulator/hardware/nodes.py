@@ -38,6 +38,10 @@ class Node:
         """The product that it carries."""
         return self.seat.gpu
 
+    def gpu_share(self, gpu: int) -> float:
+        """The share of its speed that the worst fault leaves to a GPU."""
+        return min((fault.gpu_share(gpu) for fault in self.faults), default=1.0)
+
     @property
     def hides_rdma(self) -> bool:
         """A fault keeps RDMA devices from its containers."""

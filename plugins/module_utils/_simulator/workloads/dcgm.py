@@ -16,6 +16,7 @@ from ..hardware.nodes import Node
 from ..hardware.seam import LogLine, Outcome
 from . import shell
 from .context import Context, gpus_of
+from .gpu_identity import gpu_identity
 
 _VERSION = "4.5.2"
 _Test: t.TypeAlias = tuple[int, str, str]
@@ -108,7 +109,7 @@ def _document(context: Context, tests: Sequence[_Test], gpus: int, failures: Seq
         results = [_result(gpu, errors if gpu == bad else []) for gpu in range(gpus)]
         summary: dict[str, t.Any] = {"status": "Fail", "warnings": errors} if errors else {"status": "Pass"}
         categories.setdefault(category, []).append({"name": name, "results": results, "test_summary": summary})
-    entities = [{"device_id": "2330", "entity_id": gpu, "serial_num": _serial(context, gpu)} for gpu in range(gpus)]
+    entities = [{"device_id": "2330", "entity_id": gpu, "serial_num": gpu_identity(context, gpu).serial} for gpu in range(gpus)]
     return {
         "DCGM Diagnostic": {"test_categories": [{"category": name, "tests": tests} for name, tests in categories.items()]},
         "entity_groups": [{"entities": entities, "entity_group": "GPU", "entity_group_id": 1}],
@@ -119,7 +120,3 @@ def _document(context: Context, tests: Sequence[_Test], gpus: int, failures: Seq
 def _result(gpu: int, errors: Sequence[dict[str, t.Any]]) -> dict[str, t.Any]:
     result: dict[str, t.Any] = {"entity_group": "GPU", "entity_group_id": 1, "entity_id": gpu, "status": "Fail" if errors else "Pass"}
     return {**result, "warnings": list(errors)} if errors else result
-
-
-def _serial(context: Context, gpu: int) -> str:
-    return f"165{context.hardware.chance('serial', context.pod.node, gpu).randrange(10**10):010d}"

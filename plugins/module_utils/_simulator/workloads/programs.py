@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workload model: decides from a pod's real command line what it runs, and lets the hardware model decide what comes of it.
 
-A program is a module with a function `claim(context) -> Outcome | None`. To add one (ib_write_bw, gpu_burn, nvbandwidth,
-fio …) write its module and name it in `_PROGRAMS`.
+A program is a module with a function `claim(context) -> Outcome | None`. To add one write its module and name
+it in `_PROGRAMS`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ..hardware.definition import Definition
 from ..hardware.faults import Fault
 from ..hardware.model import Hardware
 from ..hardware.seam import ContainerView, LogPolicy, NodeChange, Outcome, Peers, PodView, Rejection, StartProblem
-from . import dcgm, nccl_run, script, training
+from . import dcgm, gemm_burn, nccl_run, script, training
 from .context import Context, gpus_of
 
-_PROGRAMS: tuple[Callable[[Context], Outcome | None], ...] = (nccl_run.claim, dcgm.claim, training.claim)
+_PROGRAMS: tuple[Callable[[Context], Outcome | None], ...] = (nccl_run.claim, dcgm.claim, training.claim, gemm_burn.claim)
 
 
 class SimulatedWorkloads:
