@@ -20,5 +20,6 @@ class FilterModule:
             "fio_results": log_filter("fio_results", "fio"),
             "nvbandwidth_results": log_filter("nvbandwidth_results", "nvbandwidth"),
             "gpu_burn_results": log_filter("gpu_burn_results", "gpu_burn"),
+            "node_facts_results": log_filter("node_facts_results", "node_facts"),
             "key_value_results": log_filter("key_value_results", "key_value"),
         }

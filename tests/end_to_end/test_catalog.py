@@ -8,6 +8,8 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.ent
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_catalog_dir
 
 QUICK = {"min_bytes": "64M", "max_bytes": "1G", "iterations": 5}
+DATA = {"volumes": [{"name": "data", "emptyDir": {}}], "volume_mounts": [{"name": "data", "mountPath": "/data"}]}
+WORKLOADS = {"diagnostics/fio": DATA}
 
 
 def category(test: str) -> dict:
@@ -15,7 +17,7 @@ def category(test: str) -> dict:
     entry = load_entry([shipped_catalog_dir()], test)
     scale = next(scale for scale in ("full-scale", "intra-rack", "intra-node") if scale in entry["test_scales"])
     options = QUICK if entry["measure"]["kind"] == "nccl" else {}
-    return {"test": test, "test_scale": scale, "options": options}
+    return {"test": test, "test_scale": scale, "options": options, "workload": WORKLOADS.get(test, {})}
 
 
 def test_every_test_of_the_catalog_passes_on_healthy_hardware(start_cluster):
@@ -57,6 +59,40 @@ def test_a_fault_that_only_one_kind_of_test_shows_is_named_by_it_at_its_node(sta
     for healthy in ("gpu-r0-n02", "gpu-r0-n03"):
         assert result.node(healthy)["verdict"] == "passed"
     assert "gpu-r0-n00" not in verdicts[1], "a node that is known to be broken is not tested again"
+
+
+def test_a_part_of_a_node_that_is_slow_is_named_by_the_test_that_looks_at_it(start_cluster):
+    faults = [
+        {"kind": "gpu_slow", "node": "gpu-r0-n00", "gpu": 3},
+        {"kind": "pcie_slow", "node": "gpu-r0-n01", "gpu": 6},
+        {"kind": "disk_slow", "node": "gpu-r0-n02"},
+        {"kind": "nic_slow", "node": "gpu-r0-n03", "nic": 5},
+    ]
+    cluster = start_cluster(racks=1, nodes_per_rack=4, faults=faults)
+    tests = {
+        "diagnostics/gemm-burn": [],
+        "communication/nvbandwidth": [],
+        "diagnostics/fio": ["measured.read_bandwidth > 5"],
+        "communication/ib-write-bw": ["measured.bandwidth_gbit > 380"],
+    }
+    request = {
+        "categories": [{**category(test), **({"criteria": criteria} if criteria else {})} for test, criteria in tests.items()],
+        "isolate": "never",
+        "bounds": {"retries": 0},
+    }
+    result = cluster.play("certify", {"certification": request})
+    assert result.status != 0
+    found = {item["test"]: item["groups"] for item in result.report["categories"]}
+    for number, test in enumerate(list(tests)[:3]):
+        failed = [group["nodes"] for group in found[test] if group["verdict"] == "failed"]
+        assert failed == [[f"gpu-r0-n0{number}"]], (test, result.output)
+        assert "ThresholdViolation" in result.reasons(f"gpu-r0-n0{number}")
+    said = {test: " ".join(item["message"] for group in groups for item in group["findings"]) for test, groups in found.items()}
+    assert "GPU 3 is slow" in said["diagnostics/gemm-burn"] and "GPU 6 is slow" in said["communication/nvbandwidth"]
+    (group,) = found["communication/ib-write-bw"]
+    assert group["verdict"] == "failed" and group["measurement"]["values"]["device"] == "mlx5_5"
+    assert "mlx5_5" in said["communication/ib-write-bw"] and "mlx5_4" not in said["communication/ib-write-bw"]
+    assert result.node("gpu-r0-n03")["verdict"] == "suspect", "which side of a pair is bad the group alone does not say"
 
 
 def test_a_test_of_ones_own_is_one_file_in_a_directory_that_is_named(start_cluster, tmp_path):

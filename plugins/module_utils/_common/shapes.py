@@ -255,7 +255,7 @@ class Measure(t.TypedDict):
     """How the log of a category is read; other keys are context of the reader."""
 
     pods: t.NotRequired[str]  # whose logs beside the first: each (one a node, each for itself), ends (the last too); else none
-    kind: str  # nccl, dcgm, training, goodput, log_profile, perftest, fio, nvbandwidth, gpu_burn, key_value
+    kind: str  # nccl, dcgm, training, goodput, log_profile, perftest, fio, nvbandwidth, gpu_burn, node_facts, key_value
     collective: t.NotRequired[str]
     profile: t.NotRequired[str]  # of kind log_profile
     profile_directories: t.NotRequired[list[str]]

@@ -31,7 +31,7 @@ from .ranks import VERDICT_ORDER, Rank, failing, rank, unique, worse
 # Verdicts of a measurement whose values may be compared with limits all the same.
 COMPARABLE = (None, "ThresholdViolation")
 # These tests judge themselves: they need no criteria.
-SELF_JUDGING = ("dcgm", "gpu_burn")
+SELF_JUDGING = ("dcgm", "gpu_burn", "node_facts")
 
 
 def judge_group(

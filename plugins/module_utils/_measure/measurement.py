@@ -29,6 +29,7 @@ KINDS: dict[str, str] = {
     "fio": "tools.fio",
     "nvbandwidth": "tools.nvbandwidth",
     "gpu_burn": "tools.gpu_burn",
+    "node_facts": "tools.node_facts",
     "key_value": "tools.key_value",
 }
 

@@ -115,6 +115,8 @@ PERFTEST: dict[str, Metric] = {
     "link_type": Metric("string", "", "IB or Ethernet"),
     "mtu": Metric("int", "B", "MTU of the connection"),
     "test": Metric("string", "", "write_bw, send_lat, ..."),
+    "pairs": Metric("int", "", "Pairs of NICs that were measured one by one"),
+    "pairs_spread": Metric("number", "", "(max - min) / max of the bandwidth, or latency, over those pairs"),
 }
 
 FIO: dict[str, Metric] = {
@@ -136,6 +138,7 @@ NVBANDWIDTH: dict[str, Metric] = {
     "device_to_host": Metric("number", "GB/s", "Lowest device to host copy bandwidth of a GPU"),
     "device_to_device": Metric("number", "GB/s", "Lowest device to device bandwidth of a pair"),
     "spread": Metric("number", "", "Worst (max - min) / max inside one test"),
+    "host_spread": Metric("number", "", "The same of the copies between the host and one GPU at a time"),
     "testcases": Metric("int", "", "Test cases that ran"),
     "failed": Metric("int", "", "Test cases that failed or found wrong data"),
     "skipped": Metric("int", "", "Test cases that were waived"),
@@ -154,6 +157,31 @@ GPU_BURN: dict[str, Metric] = {
     "progress": Metric("number", "%", "Last progress that was printed"),
 }
 
+NODE_FACTS: dict[str, Metric] = {
+    "gpus": Metric("int", "", "GPUs on the fact sheet"),
+    "remap_failures": Metric(
+        "int", "", "GPUs with a row of memory that could not be remapped; null where no GPU has such a counter, as below"
+    ),
+    "unrepairable": Metric("int", "", "GPUs whose memory is beyond repair"),
+    "sram_threshold_exceeded": Metric("int", "", "GPUs whose SRAM had more errors than it may have"),
+    "remaps_pending": Metric("int", "", "GPUs with a row that waits for a reset to be remapped"),
+    "retirements_pending": Metric("int", "", "GPUs with a page that waits for a reset to be retired"),
+    "repairs_pending": Metric("int", "", "GPUs with a repair that waits for a reset"),
+    "ecc_uncorrectable": Metric("int", "", "Memory errors since the last reset that were not corrected, over all GPUs"),
+    "ecc_uncorrectable_ever": Metric("int", "", "The same over the life of the GPUs"),
+    "rows_remapped": Metric("int", "", "Rows of memory that were remapped for errors that were not corrected"),
+    "recovery_actions": Metric("int", "", "GPUs for which the driver asks for a reset, a reboot or a drain"),
+    "slowed_gpus": Metric("int", "", "GPUs that heat or power slows down at this moment"),
+    "narrow_links": Metric("int", "", "GPUs whose PCIe link has fewer lanes than it can have"),
+    "nvlinks_inactive": Metric("int", "", "NVLinks that are not active"),
+    "nvlink_errors": Metric("int", "", "Errors that NVLinks have counted"),
+    "nics": Metric("int", "", "RDMA devices of the node"),
+    "ports_down": Metric("int", "", "Ports of RDMA devices that are not active"),
+    "unread": Metric("int", "", "What the fact sheet could not read"),
+    "driver": Metric("string", "", "Version of the GPU driver"),
+    "kernel": Metric("string", "", "Version of the kernel"),
+}
+
 # kind -> its table. Each kind of measurement.KINDS has one.
 METRICS: dict[str, dict[str, Metric]] = {
     "nccl": NCCL,
@@ -165,6 +193,7 @@ METRICS: dict[str, dict[str, Metric]] = {
     "fio": FIO,
     "nvbandwidth": NVBANDWIDTH,
     "gpu_burn": GPU_BURN,
+    "node_facts": NODE_FACTS,
     "key_value": {},
 }
 

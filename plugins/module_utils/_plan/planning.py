@@ -163,7 +163,7 @@ def _measure(entry: Entry, options: t.Mapping[str, t.Any], gpus: int) -> Measure
     of_pods = {"each": "each", "all": "ends"}.get(ends(entry))
     if of_pods:
         measure["pods"] = of_pods
-    if measure["kind"] in ("dcgm", "gpu_burn", "nvbandwidth"):
+    if measure["kind"] in ("dcgm", "gpu_burn", "nvbandwidth", "node_facts"):
         measure["expected_gpus"] = gpus
     # A node of one GPU has no pairs: the program passes over what needs two.
     required = [name for name in options.get("tests") or () if gpus > 1 or "device_to_device" not in name]

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import importlib.util
 import multiprocessing
+import os
 import pathlib
+import subprocess
+import sys
 import time
 import types
 import typing as t
@@ -112,3 +115,72 @@ def test_the_speed_is_that_of_the_second_half(script, monkeypatch, capsys) -> No
     node.say(1, "work", 500, 2.0, 0)
     found = node.measured(capsys, since=half)
     assert found["values"]["gflops_spread"] == pytest.approx(0.5, abs=0.001) and found["values"]["slowest_gpu"] == 1
+
+
+# A stand-in for PyTorch on a machine with two GPUs, the second of which fails at a product when it is told to, or differs in a bit.
+TORCH = """
+import os, time, types
+class Tensor:
+    def __init__(self, value=0): self.value = value
+    def __getattr__(self, name): return lambda *a, **k: self
+    def numel(self): return 1
+    def element_size(self): return 2
+    def sum(self): return Tensor(self.value)
+    def __int__(self): return int(self.value)
+    def __getitem__(self, key): return self
+    def __ne__(self, other): return Tensor(cuda.differs())
+    def __iadd__(self, other): return Tensor(self.value + other.value)
+    __gt__ = __sub__ = __mul__ = __rmul__ = __or__ = __invert__ = __matmul__ = lambda self, *other: self
+class cuda:
+    gpu, products = 0, 0
+    device_count = staticmethod(lambda: int(os.environ["FAKE_GPUS"]))
+    def set_device(device): cuda.gpu = device
+    def synchronize(device): pass
+    def mem_get_info(device): return 100, 100
+    def get_device_properties(gpu): return types.SimpleNamespace(name="Fake GPU", uuid=f"0000-{gpu}")
+    def differs(): return 1 if os.environ.get("FAKE") == "differ" and cuda.gpu == 1 and cuda.products > 20 else 0
+class Generator:
+    def manual_seed(self, seed): return self
+backends = types.SimpleNamespace(cuda=types.SimpleNamespace(matmul=types.SimpleNamespace()))
+float16 = int16 = int32 = int64 = None
+def device(kind, gpu): return gpu
+def tensor(*a, **k): return Tensor()
+randn = randint = zeros = empty_like = cat = isfinite = tensor
+def matmul(*a, out=None):
+    cuda.products += 1
+    time.sleep(0.01)
+    if os.environ.get("FAKE") == "fail" and cuda.gpu == 1 and cuda.products > 60:
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+    return Tensor()
+"""
+
+
+def whole(folder: pathlib.Path, gpus: int, fake: str = "") -> tuple[int, dict[str, t.Any]]:
+    """The whole script with its processes, on that machine."""
+    (folder / "torch.py").write_text(TORCH)
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(folder), "FAKE_GPUS": str(gpus), "FAKE": fake}
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--seconds", "4"], env=env, capture_output=True, text=True, timeout=120, check=False, cwd=folder
+    )
+    context = {"exit_code": done.returncode, "expected_gpus": gpus, "nodes": ["n0"]}
+    return done.returncode, dict(gpu_burn.parse(done.stdout + done.stderr, context))
+
+
+def test_the_whole_script_burns_every_gpu_in_a_process_of_its_own(tmp_path: pathlib.Path) -> None:
+    status, found = whole(tmp_path, 2)
+    assert (status, found["verdict"], found["complete"], found["values"]["gpus"]) == (0, None, True, 2), found["reason"]
+    assert found["values"]["errors"] == 0 and found["values"]["gflops_min"] > 1000
+    assert found["parsed"]["listed"] == {"0": "Fake GPU", "1": "Fake GPU"}
+
+
+@pytest.mark.parametrize(("fake", "verdict"), [("fail", "WorkloadFailed"), ("differ", "DataCorruption")])
+def test_the_whole_script_goes_on_without_the_gpu_that_fails(tmp_path: pathlib.Path, fake: str, verdict: str) -> None:
+    status, found = whole(tmp_path, 2, fake)
+    assert (status, found["verdict"]) == (0, verdict), found["reason"]
+    assert [item["entity"] for item in found["findings"]] == ["GPU1"]
+    assert found["parsed"]["gpus"][0]["result"] == "OK"
+
+
+def test_the_whole_script_says_when_there_is_no_gpu(tmp_path: pathlib.Path) -> None:
+    status, found = whole(tmp_path, 0)
+    assert (status, found["verdict"]) == (1, "SetupError")

@@ -8,25 +8,34 @@ named "All clients" that holds their sum.
 
 from __future__ import annotations
 
+import re
 import typing as t
 
 from ..._causes.exit_codes import log_reason_of
 from .. import json_documents
 from ..outcomes import number, text_of
-from .tool import Context, Document, Log, Said, Tool
+from .tool import Context, Document, Log, Said, Tool, is_short
 
 _FIRST_KEYS = ("fio version", "jobs", "client_stats")
 _SUM_OF_CLIENTS = "All clients"
+# What fio says when it cannot begin as asked: nothing was measured, and no disk is slow for that.
+_SETUP = re.compile(
+    r"fio: .{0,300}(?:is not a directory|No such file or directory|Permission denied|Read-only file system|No space left on device"
+    r"|engine \S{1,40} not loadable|does not support direct=1)"
+)
 
 
 def _judge(logs: t.Sequence[Log], context: Context) -> Said:
     """One run; with several logs (one per pod) their jobs are taken together. context: exit_code."""
     found: list[dict[str, t.Any]] = []
     unreadable: list[bool] = []  # of each log without a whole document: whether it begins one
+    setup = ""
     for log in logs:
         document = Document()
         for line in log:
             document.feed(line)
+            if not setup and is_short(line) and _SETUP.match(line.text):
+                setup = line.text
         root, damaged = json_documents.find_last(document.text, _is_root, _FIRST_KEYS)
         if root is not None and not damaged:
             found.append(root)
@@ -34,7 +43,7 @@ def _judge(logs: t.Sequence[Log], context: Context) -> Said:
             unreadable.append(damaged or "{" in document.text)
     jobs = [job for root in found for job in _jobs(root)]
     values = _values(jobs)
-    verdict, reason = _verdict(found, unreadable, jobs, values, context)
+    verdict, reason = ("SetupError", setup) if setup else _verdict(found, unreadable, jobs, values, context)
     parsed = {
         "version": next((text_of(root.get("fio version")) for root in found), None),
         "jobs": [_job_row(job) for job in jobs],

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import statistics
 import typing as t
 
 from ..._causes.exit_codes import log_reason_of
+from ..._common.shapes import MeasurementFinding
 from .. import json_documents
 from ..blame import is_setup
 from ..lines import LogLine
@@ -42,6 +44,10 @@ _GROUPS = {
     "device_to_device": re.compile(r"device_to_device_memcpy_(?:read|write)_(?:ce|sm)"),
 }
 _NAME_OF_VALUE = re.compile(r"[a-z][a-z0-9_]{0,80}")
+# Copies between the host and one GPU at a time: healthy GPUs of a node are alike in them, whatever lies between two GPUs.
+_OF_HOST = ("host_to_device_", "device_to_host_")
+# A GPU that is so much slower than the middle of its neighbours is named.
+_SLOW = 0.1
 
 
 @dataclasses.dataclass
@@ -265,7 +271,23 @@ def _judge(logs: t.Sequence[Log], context: Context) -> Said:
         "errors": output.errors,
     }
     findings = [finding("DataCorruption", line, evidence=[line]) for line in output.errors if _WRONG_DATA in line]
+    if verdict is None:
+        findings += _slow(output, context)
     return Said(verdict, reason, values, parsed, findings, units)
+
+
+def _slow(output: _Output, context: Context) -> list[MeasurementFinding]:
+    """The GPUs whose copies from or to the host are slower than their neighbours'. Whether that is too slow the criteria say."""
+    nodes = list(context.get("nodes") or [])
+    found = []
+    for case in output.cases:
+        row = case.last.rows[0] if case.name.startswith(_OF_HOST) and len(case.last.rows) == 1 and case.last.unit == "GB/s" else []
+        middle = statistics.median_high([cell for cell in row if cell is not None] or [0.0])
+        for gpu, speed in enumerate(row):
+            if speed is not None and speed < (1 - _SLOW) * middle:
+                text = f"GPU {gpu} is slow in {case.name}: {speed:g} GB/s, the middle of its node's GPUs is {middle:g}"
+                found.append(finding("Warning", text, host=nodes[0] if len(nodes) == 1 else None, entity=f"GPU{gpu}"))
+    return found
 
 
 def _values(output: _Output) -> tuple[dict[str, t.Any], dict[str, str]]:
@@ -284,6 +306,9 @@ def _values(output: _Output) -> tuple[dict[str, t.Any], dict[str, str]]:
     bandwidths = [case.last.cells() for case in done if case.last.unit == "GB/s"]
     spreads = [(max(cells) - min(cells)) / max(cells) for cells in bandwidths if cells and max(cells) > 0]
     values["spread"] = round(max(spreads), 6) if spreads else None
+    host = [case.last.cells() for case in done if case.name.startswith(_OF_HOST) and case.last.unit == "GB/s"]
+    apart = [(max(cells) - min(cells)) / max(cells) for cells in host if cells and max(cells) > 0]
+    values["host_spread"] = round(max(apart), 6) if apart else None
     for case in done:
         for matrix in (matrix for matrix in case.matrices if matrix.cells()):
             names = {matrix.name, case.name} if matrix is case.last else {matrix.name} - {case.name}

@@ -9,9 +9,11 @@ message rate times size, and without such a unit nothing was measured. A log may
 from __future__ import annotations
 
 import re
+import statistics
 import typing as t
 
 from ..._causes.exit_codes import log_reason_of
+from ..._common.shapes import MeasurementFinding
 from ..lines import LogLine
 from ..measurement import finding
 from ..outcomes import is_possible, number, text_of, whole
@@ -39,6 +41,10 @@ _SETUP = re.compile(
     r"|failed to exchange data|couldn't (?:get|allocate|open|listen)|failed to modify qp|invalid mtu|versions? mismatch",
     re.I,
 )
+# What our own script of a group prints before the table of each pair of NICs.
+_PAIR = re.compile(r"pair: (\S{1,253} \S{1,100} - \S{1,253})")
+# A pair that is so much worse than the middle of all is named: share of bandwidth, share of latency.
+_SLOW, _LATE = 0.1, 0.25
 _FAILED = re.compile(
     r"completion with error|\bproblems with|port number \d{1,9} state is (?!active)|local qp operation error|failed status \d", re.I
 )
@@ -132,7 +138,9 @@ class _Text:
         self.tables: list[_Table] = []
         self.failure = ""
         self.setup = ""
+        self.pairs: dict[str, str] = {}  # those that were announced -> what could not be set up for them
         self._settings: dict[str, str] = {}
+        self._pair = ""
         self._columns: list[str] = []
         self._just_closed = False
         self._held: _Row | None = None  # the last line of a text may be cut inside a number: it counts only when another follows
@@ -140,6 +148,9 @@ class _Text:
     def feed(self, line: LogLine) -> None:
         text = line.text
         self._keep()
+        if match := _PAIR.fullmatch(text.strip()):
+            self._pair = match.group(1)
+            self.pairs[self._pair] = ""
         self._said(text)
         if "Test" in text and (match := _TITLE.search(text)):
             # The settings of a new run: what the one before said is not carried over.
@@ -154,7 +165,8 @@ class _Text:
             self._columns = [name.strip().lower() for name in _COLUMN.findall(text)]
             if self.tables and not self.tables[-1].rows:
                 self.tables.pop()  # server and client in one log print it twice
-            self.tables.append(_Table("text", dict(self._settings), [], False))
+            pair = {"pair": self._pair} if self._pair else {}
+            self.tables.append(_Table("text", {**self._settings, **pair}, [], False))
         elif self._just_closed:
             self.tables[-1] = self.tables[-1]._replace(closed=True)
             self._columns = []
@@ -169,8 +181,17 @@ class _Text:
     def _said(self, text: str) -> None:
         if not self.failure and _FAILED.search(text):
             self.failure = text.strip()
-        if not self.setup and _SETUP.search(text):
-            self.setup = text.strip()
+        if _SETUP.search(text):
+            self.setup = self.setup or text.strip()
+            if self._pair:
+                self.pairs[self._pair] = self.pairs[self._pair] or text.strip()
+
+    def unmeasured(self) -> str:
+        """The first pair without a result and why, or ""."""
+        measured = {table.settings.get("pair") for table in self.tables if table.rows}
+        missing = [pair for pair in self.pairs if pair not in measured]
+        why = next((self.pairs[pair] for pair in missing if self.pairs[pair]), "")
+        return f"{len(missing)} of {len(self.pairs)} pairs have no result, {missing[0]}{f': {why}' if why else ''}" if missing else ""
 
     def finish(self) -> list[_Table]:
         """Tables with rows, and one at the end that was cut before its first."""
@@ -234,6 +255,8 @@ def _judge(logs: t.Sequence[Log], context: Context) -> Said:
     wanted = context.get("judged_size")
     verdict, reason = _verdict(text, tables, context)
     findings = [finding("WorkloadFailed", text.failure, evidence=[text.failure])] if text.failure else []
+    if verdict is None:
+        findings += _slow_pairs(tables, wanted)
     parsed = {
         "format": tables[-1].form if tables else "text",
         "settings": tables[-1].settings if tables else {},
@@ -242,6 +265,27 @@ def _judge(logs: t.Sequence[Log], context: Context) -> Said:
         "tables": len(tables),
     }
     return Said(verdict, reason, _values(tables, wanted), parsed, findings)
+
+
+def _of_pairs(tables: list[_Table], wanted: t.Any) -> list[tuple[str, float, str]]:
+    """(pair, number, unit) of each table of a pair: its bandwidth in Gb/s, or its latency."""
+    found = []
+    for table in tables:
+        row, pair = table.judged(wanted), table.settings.get("pair")
+        if row is not None and pair and not row.damage():
+            speed, latency = row.bandwidth("bw average"), row.cell("t typical", "t avg")[0]
+            found.append((pair, (speed or 0.0) * 8e-9, "Gb/s") if row.is_bandwidth else (pair, latency or 0.0, "us"))
+    return found
+
+
+def _slow_pairs(tables: list[_Table], wanted: t.Any) -> list[MeasurementFinding]:
+    """The pairs of NICs that are worse than the others. Neither side is accused: the criteria judge, and isolation finds the node."""
+    found = _of_pairs(tables, wanted)
+    middle = statistics.median([value for _pair, value, _unit in found]) if found else 0.0
+    bad = [item for item in found if (item[1] < (1 - _SLOW) * middle if item[2] == "Gb/s" else item[1] > (1 + _LATE) * middle)]
+    return [
+        finding("Warning", f"{pair}: {value:.4g} {unit}, the middle of {len(found)} pairs is {middle:.4g}") for pair, value, unit in bad
+    ]
 
 
 def _values(tables: list[_Table], wanted: t.Any) -> dict[str, t.Any]:
@@ -257,6 +301,9 @@ def _values(tables: list[_Table], wanted: t.Any) -> dict[str, t.Any]:
             row, table = min(group, key=lambda item: _rank(item[0]))
             iterations, _name = row.cell("#iterations", "n iterations", "iterations")
             values.update(_settings(table.settings), message_size=row.size, iterations=whole(iterations), **own(row))
+    pairs = [value for _pair, value, _unit in _of_pairs(tables, wanted)]
+    if pairs:
+        values.update(pairs=len(pairs), pairs_spread=round((max(pairs) - min(pairs)) / max(pairs), 6) if max(pairs) > 0 else None)
     return values
 
 
@@ -312,6 +359,9 @@ def _verdict(text: _Text, tables: list[_Table], context: Context) -> tuple[str |
     )
     if missing:
         return "LogIncomplete", f"message sizes missing: {', '.join(map(str, missing[:8]))}"
+    unmeasured = text.unmeasured()
+    if unmeasured:
+        return "LogIncomplete", unmeasured
     judged = [table.judged(wanted) for table in tables]
     if None in judged:
         return "LogIncomplete", f"the judged message size {wanted} is missing"

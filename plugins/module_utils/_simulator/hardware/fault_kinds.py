@@ -30,6 +30,7 @@ from .faults import (
     Abort,
     Exercise,
     Fault,
+    Part,
     option,
 )
 from .seam import LogPolicy, NodeChange, PodView, Rejection, StartProblem
@@ -73,8 +74,11 @@ class NodeSlow(Fault):
     def limit(self, exercise: Exercise) -> float:
         return self.factor if self.node in exercise.nodes else 1.0
 
-    def gpu_share(self, gpu: int) -> float:
-        return self.factor
+    def part_share(self, part: Part, number: int) -> float:
+        return self.factor if part == "gpu" else 1.0
+
+    def rail_limit(self, exercise: Exercise, rail: int) -> float:
+        return 1.0
 
 
 @fault
@@ -86,8 +90,33 @@ class GpuSlow(Fault):
     gpu: int = option(INDEX, "number of the GPU", 0)
     factor: float = option(FACTOR, "share of its speed left", 0.6)
 
-    def gpu_share(self, gpu: int) -> float:
-        return self.factor if gpu == self.gpu else 1.0
+    def part_share(self, part: Part, number: int) -> float:
+        return self.factor if (part, number) == ("gpu", self.gpu) else 1.0
+
+
+@fault
+class PcieSlow(Fault):
+    """The PCIe link of one GPU has come up too narrow: felt by copies between host and GPU."""
+
+    kind = "pcie_slow"
+    node: str = option(NODE, "the node with the slow link")
+    gpu: int = option(INDEX, "number of the GPU", 0)
+    factor: float = option(FACTOR, "share of the bandwidth left", 0.5)
+
+    def part_share(self, part: Part, number: int) -> float:
+        return self.factor if (part, number) == ("pcie", self.gpu) else 1.0
+
+
+@fault
+class DiskSlow(Fault):
+    """The volumes that are mounted on the node are slow."""
+
+    kind = "disk_slow"
+    node: str = option(NODE, "the node")
+    factor: float = option(FACTOR, "share of the bandwidth left", 0.3)
+
+    def part_share(self, part: Part, number: int) -> float:
+        return self.factor if part == "disk" else 1.0
 
 
 @fault
@@ -97,9 +126,13 @@ class NicSlow(Fault):
     kind = "nic_slow"
     node: str = option(NODE, "the node with the slow NIC")
     factor: float = option(FACTOR, "share of the bandwidth left", 0.5)
+    nic: int = option(INDEX, "number of the NIC; collectives wait for the slowest, a test of each NIC shows which it is", 0)
 
     def limit(self, exercise: Exercise) -> float:
         return self.factor if exercise.over_nic and self.node in exercise.nodes else 1.0
+
+    def rail_limit(self, exercise: Exercise, rail: int) -> float:
+        return self.limit(exercise) if rail == self.nic else 1.0
 
 
 @fault
@@ -227,6 +260,15 @@ class Oom(Fault):
 
     def abort(self) -> Abort | None:
         return Abort(self.node, 137, killed=True)
+
+
+@fault
+class RemapPending(Fault):
+    """A row of the memory of one GPU waits for a reset to be remapped: nothing is slow or wrong, the GPU itself says it."""
+
+    kind = "remap_pending"
+    node: str = option(NODE, "the node")
+    gpu: int = option(INDEX, "number of the GPU", 0)
 
 
 # --- what Kubernetes sees --------------------------------------------------------------------------------------------

@@ -104,6 +104,9 @@ def option(kind: FieldType, about: str, default: t.Any = _REQUIRED) -> t.Any:
     return _field(default=default, metadata={"type": kind, "about": about})
 
 
+# A part of a node that one kind of test looks at: what a GPU computes, its PCIe link, the volumes that are mounted.
+Part: t.TypeAlias = t.Literal["gpu", "pcie", "disk"]
+
 # --- the base --------------------------------------------------------------------------------------------------------
 
 
@@ -159,9 +162,13 @@ class Fault:
         """The share of its bandwidth that a run keeps; 1.0 when the fault is not felt. Called for every run."""
         return 1.0
 
-    def gpu_share(self, gpu: int) -> float:
-        """The share of its speed with which a GPU of the node computes."""
+    def part_share(self, part: Part, number: int) -> float:
+        """The share of its speed that a part of the node keeps. number: of the GPU; 0 for the disk, of which there is one."""
         return 1.0
+
+    def rail_limit(self, exercise: Exercise, rail: int) -> float:
+        """The share of its bandwidth that a run over one NIC of each node keeps, and no GPU in it."""
+        return self.limit(exercise)
 
     def hides_rdma(self) -> bool:
         """The node shows no RDMA device to its containers."""

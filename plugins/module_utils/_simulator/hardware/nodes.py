@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from .definition import Definition
-from .faults import Fault
+from .faults import Fault, Part
 from .gpus import GpuProduct
 from .platforms import Seat
 
@@ -38,9 +38,9 @@ class Node:
         """The product that it carries."""
         return self.seat.gpu
 
-    def gpu_share(self, gpu: int) -> float:
-        """The share of its speed that the worst fault leaves to a GPU."""
-        return min((fault.gpu_share(gpu) for fault in self.faults), default=1.0)
+    def part_share(self, part: Part, number: int = 0) -> float:
+        """The share of its speed that the worst fault leaves to a part."""
+        return min((fault.part_share(part, number) for fault in self.faults), default=1.0)
 
     @property
     def hides_rdma(self) -> bool:

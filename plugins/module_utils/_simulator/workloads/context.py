@@ -25,6 +25,7 @@ class Context:
     """One start of one container.
 
     killed: uids of pods whose containers the memory killer has hit; a server on such a pod ends when it looks.
+    said:   what the programs of different pods have told each other, in words of their own.
     """
 
     hardware: Hardware
@@ -32,6 +33,7 @@ class Context:
     container: ContainerView
     peers: Peers
     killed: set[str]
+    said: set[str]
 
     @cached_property
     def text(self) -> str:
@@ -98,6 +100,11 @@ class Context:
 def _container_spec(pod: PodView, name: str) -> dict[str, t.Any]:
     containers = [*pod.manifest["spec"].get("containers", ()), *pod.manifest["spec"].get("initContainers", ())]
     return next((item for item in containers if item.get("name") == name), {})
+
+
+def mount_paths(context: Context) -> list[str]:
+    """Where volumes are mounted in the container."""
+    return [item["mountPath"] for item in _container_spec(context.pod, context.container.name).get("volumeMounts", ())]
 
 
 def _quantity(text: str) -> int:

@@ -70,7 +70,7 @@ def _speeds(context: Context, node: Node, gpus: int, share: float) -> list[float
     run = hardware.next_run("burn", [node.name])
     noise = math.exp(hardware.chance("noise", run).gauss(0, hardware.definition.noise / 4))
     chips = [1 - min(0.05, abs(hardware.chance("chip", node.name, gpu).gauss(0, 0.01))) for gpu in range(gpus)]
-    return [node.gpu.tflops * 1e3 * share * chip * noise * node.gpu_share(gpu) for gpu, chip in enumerate(chips)]
+    return [node.gpu.tflops * 1e3 * share * chip * noise * node.part_share("gpu", gpu) for gpu, chip in enumerate(chips)]
 
 
 def _progress(step: int, seconds: int, speeds: Sequence[float], wrong: int | None, dead: int | None) -> str:

@@ -15,10 +15,19 @@ from ..hardware.definition import Definition
 from ..hardware.faults import Fault
 from ..hardware.model import Hardware
 from ..hardware.seam import ContainerView, LogPolicy, NodeChange, Outcome, Peers, PodView, Rejection, StartProblem
-from . import dcgm, gemm_burn, nccl_run, script, training
+from . import dcgm, fio, gemm_burn, nccl_run, node_facts, nvbandwidth, perftest, script, training
 from .context import Context, gpus_of
 
-_PROGRAMS: tuple[Callable[[Context], Outcome | None], ...] = (nccl_run.claim, dcgm.claim, training.claim, gemm_burn.claim)
+_PROGRAMS: tuple[Callable[[Context], Outcome | None], ...] = (
+    nccl_run.claim,
+    dcgm.claim,
+    training.claim,
+    gemm_burn.claim,
+    fio.claim,
+    nvbandwidth.claim,
+    perftest.claim,
+    node_facts.claim,
+)
 
 
 class SimulatedWorkloads:
@@ -28,6 +37,7 @@ class SimulatedWorkloads:
         self.hardware = Hardware(definition)
         self.time_scale = definition.time_scale
         self._killed: set[str] = set()
+        self._said: set[str] = set()
 
     def node_registration(self) -> list[dict[str, t.Any]]:
         return self.hardware.node_objects()
@@ -47,7 +57,7 @@ class SimulatedWorkloads:
         return next((found for fault in self._faults(pod) if (found := fault.start(container.image)) is not None), None)
 
     def run(self, pod: PodView, container: ContainerView, peers: Peers) -> Outcome:
-        context = Context(self.hardware, pod, container, peers, self._killed)
+        context = Context(self.hardware, pod, container, peers, self._killed, self._said)
         for claim in _PROGRAMS:
             outcome = claim(context)
             if outcome is not None:

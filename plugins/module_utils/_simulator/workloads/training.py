@@ -170,7 +170,9 @@ class _Training:
         rdma = sees_rdma(self.context.pod, self.nodes[0]) and not any(node.hides_rdma for node in self.nodes)
         exercise = hardware.exercise(run, names, Path("ib"))
         left = min((fault.limit(exercise) for fault in hardware.definition.faults), default=1.0)
-        left = min(left, *(node.gpu_share(gpu) for node in self.nodes for gpu in range(self.shape.gpus)))  # the slowest sets the pace
+        left = min(
+            left, *(node.part_share("gpu", gpu) for node in self.nodes for gpu in range(self.shape.gpus))
+        )  # the slowest sets the pace
         if exercise.over_nic and not rdma:
             left = min(left, _TCP_SHARE)
         noise = math.exp(hardware.chance("noise", run).gauss(0, hardware.definition.noise / 2))

@@ -8,7 +8,7 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import list_entries, load_registries
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import list_entries, load_entry, load_registries
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.floors import load_floors
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import load_catalog, shipped_catalog_dir
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster import nodes, snapshot
@@ -39,7 +39,7 @@ def plan(category: dict[str, t.Any], **request: t.Any) -> dict[str, t.Any]:
 
 
 def scale_of(test: str) -> str:
-    return "intra-node" if test.startswith("diagnostics/") or "loopback" in test else "full-scale"
+    return "full-scale" if "full-scale" in load_entry(SHIPPED, test)["test_scales"] else "intra-node"
 
 
 @pytest.mark.parametrize("test", list_entries(SHIPPED))
@@ -119,11 +119,35 @@ def test_dcgm_is_held_to_every_gpu_of_the_node_and_every_test_of_the_level() -> 
     assert category["measure"]["required_tests"] == ["pcie", "memory"]
 
 
+def test_a_burn_and_copies_are_held_to_every_gpu_and_copies_to_every_test_that_was_asked_for() -> None:
+    burn = plan({"test": "diagnostics/gemm-burn", "test_scale": "intra-node", "options": {"max_spread_percent": 25}})
+    assert burn["measure"]["expected_gpus"] == 8 and burn["criteria"] == ["measured.errors == 0 && measured.gflops_spread <= 0.25"]
+    copies = {
+        "test": "communication/nvbandwidth",
+        "test_scale": "intra-node",
+        "options": {"tests": "host_to_device_memcpy_ce,device_to_device_memcpy_read_ce"},
+    }
+    assert plan(copies)["measure"]["required_tests"] == ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]
+    single = plan({**copies, "workload": {"gpus_per_node": 1}})
+    assert single["measure"] == {**plan(copies)["measure"], "expected_gpus": 1, "required_tests": ["host_to_device_memcpy_ce"]}
+
+
+def test_a_test_case_that_nvbandwidth_does_not_have_is_refused_before_anything_starts() -> None:
+    with pytest.raises(InputError, match="device_to_host_memcpy_ce"):
+        plan({"test": "communication/nvbandwidth", "test_scale": "intra-node", "options": {"tests": ["device_to_hosts"]}})
+
+
 @pytest.mark.parametrize(
-    ("test", "pods"), [("diagnostics/dcgm-level1", "each"), ("training/smoke", "ends"), ("communication/nccl-broadcast", None)]
+    ("test", "pods"),
+    [
+        ("diagnostics/dcgm-level1", "each"),
+        ("communication/ib-write-bw", "each"),
+        ("training/smoke", "ends"),
+        ("communication/nccl-broadcast", None),
+    ],
 )
 def test_the_logs_to_be_read_follow_from_whose_end_counts(test: str, pods: str | None) -> None:
-    assert plan({"test": test, "test_scale": "intra-node"})["measure"].get("pods") == pods
+    assert plan({"test": test, "test_scale": scale_of(test)})["measure"].get("pods") == pods
 
 
 def test_a_scale_that_a_test_does_not_have_is_refused() -> None:

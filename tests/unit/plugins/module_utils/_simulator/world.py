@@ -55,6 +55,7 @@ class World:
     def pod(
         self, index: int, node: str, nodes: t.Sequence[str], script: str, *, nic: bool = True, gpus: int | None = None,
         env: dict[str, str] | None = None, files: dict[str, str] | None = None, command: t.Sequence[str] = (),
+        mounts: t.Sequence[str] = (),
     ) -> PodView:  # fmt: skip
         hardware = self.model.hardware.nodes[node]
         count = hardware.gpu.gpus_per_node if gpus is None else gpus
@@ -70,10 +71,11 @@ class World:
             files={"/etc/mpi/hostfile": hosts, **(files or {})},
             limits=limits,
         )
+        spec = {"containers": [{"name": "main", "volumeMounts": [{"name": "v", "mountPath": path} for path in mounts]}]}
         return PodView(
             name=f"job-{index}-abcde", namespace="test", uid=f"uid-{index}", node=node, pod_ip=f"10.1.0.{index + 1}",
             host_name=f"job-{index}", fqdn=f"job-{index}.job.test.svc.cluster.local", subdomain="job", labels={}, annotations={},
-            containers=(container,), job_completion_index=index, manifest={"spec": {"containers": [{"name": "main"}]}},
+            containers=(container,), job_completion_index=index, manifest={"spec": spec},
         )  # fmt: skip
 
     def run(self, nodes: t.Sequence[str], script: str, index: int = 0, gone: t.Sequence[str] = (), **options: t.Any) -> Ran:
