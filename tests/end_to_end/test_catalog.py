@@ -67,6 +67,8 @@ def test_a_part_of_a_node_that_is_slow_is_named_by_the_test_that_looks_at_it(sta
         {"kind": "pcie_slow", "node": "gpu-r0-n01", "gpu": 6},
         {"kind": "disk_slow", "node": "gpu-r0-n02"},
         {"kind": "nic_slow", "node": "gpu-r0-n03", "nic": 5},
+        {"kind": "remap_pending", "node": "gpu-r0-n01", "gpu": 2},
+        {"kind": "old_firmware", "node": "gpu-r0-n00"},
     ]
     cluster = start_cluster(racks=1, nodes_per_rack=4, faults=faults)
     tests = {
@@ -74,6 +76,7 @@ def test_a_part_of_a_node_that_is_slow_is_named_by_the_test_that_looks_at_it(sta
         "communication/nvbandwidth": [],
         "diagnostics/fio": ["measured.read_bandwidth > 5"],
         "communication/ib-write-bw": ["measured.bandwidth_gbit > 380"],
+        "diagnostics/node-facts": [],
     }
     request = {
         "categories": [{**category(test), **({"criteria": criteria} if criteria else {})} for test, criteria in tests.items()],
@@ -93,6 +96,19 @@ def test_a_part_of_a_node_that_is_slow_is_named_by_the_test_that_looks_at_it(sta
     assert group["verdict"] == "failed" and group["measurement"]["values"]["device"] == "mlx5_5"
     assert "mlx5_5" in said["communication/ib-write-bw"] and "mlx5_4" not in said["communication/ib-write-bw"]
     assert result.node("gpu-r0-n03")["verdict"] == "suspect", "which side of a pair is bad the group alone does not say"
+    assert result.node("gpu-r0-n01")["verdict"] == "failed" and "HardwareFailureDetected" in result.reasons("gpu-r0-n01"), result.output
+    sheets = {group["nodes"][0]: [item["message"] for item in group["findings"]] for group in found["diagnostics/node-facts"]}
+    assert any("GPU 2: a row of its memory waits for a reset" in text for text in sheets["gpu-r0-n01"])
+    assert any("NIC firmware: 28.36.1010; 3 of 4 nodes have 28.39.1002" in text for text in sheets["gpu-r0-n00"])
+    assert sheets["gpu-r0-n02"] == []
+
+
+def test_the_node_with_a_bad_nic_is_found_by_its_pairs(start_cluster):
+    cluster = start_cluster(racks=1, nodes_per_rack=4, faults=[{"kind": "nic_slow", "node": "gpu-r0-n02", "nic": 5}])
+    wanted = {"test": "communication/ib-write-bw", "test_scale": "diagnose", "criteria": ["measured.bandwidth_gbit > 380"]}
+    result = cluster.play("certify", {"certification": {"categories": [wanted]}})
+    assert result.status != 0
+    assert result.verdicts() == {"failed": {"gpu-r0-n02"}, "passed": {"gpu-r0-n00", "gpu-r0-n01", "gpu-r0-n03"}}, result.output
 
 
 def test_a_test_of_ones_own_is_one_file_in_a_directory_that_is_named(start_cluster, tmp_path):

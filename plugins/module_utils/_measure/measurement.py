@@ -61,6 +61,21 @@ def measure(kind: str, paths: t.Sequence[str], context: t.Mapping[str, t.Any] | 
     return made
 
 
+def compared(kind: str, measurements: t.Mapping[str, Measurement | None], nodes: t.Mapping[str, str]) -> dict[str, Measurement | None]:
+    """The measurements of a category's groups, with what a look at all of them says of each as findings, for kinds that have `compare`.
+
+    nodes: group -> its node, for groups of one node. What is wrong already says more than a difference would.
+    """
+    module = importlib.import_module(f"{__package__}.{KINDS[kind]}")
+    told = module.compare(measurements, nodes) if hasattr(module, "compare") else {}
+    result = dict(measurements)
+    for name, findings in told.items():
+        made = result[name]
+        if made and made["verdict"] is None:
+            result[name] = t.cast(Measurement, {**made, "findings": [*made["findings"], *findings]})
+    return result
+
+
 def _unread(kind: str, paths: t.Sequence[str], error: Exception, module: t.Any) -> Measurement:
     """The measurement of logs whose reader broke off. Says which logs and where, and nothing of what they hold: it may be secret."""
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -14,7 +14,7 @@ from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, Judge
 from .._criteria.category import criteria_of
 from .._judge.categories import apply_isolation, judge_category
 from .._judge.isolation import conclude_diagnose, conclusions
-from .._measure.measurement import measure
+from .._measure.measurement import compared, measure
 from .._measure.profiles import files as profile_files
 from .._measure.profiles.results import select_logs
 from .._plan.settling import without
@@ -58,6 +58,8 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
         for item in observation["groups"]
         if item["attempts"]
     }
+    alone = {name: group["nodes"][0] for name, group in groups.items() if len(group["nodes"]) == 1}
+    measurements = compared(category["measure"]["kind"], measurements, alone)
     request = run.read_request()
     allow = bool(request and request["allow_no_criteria"])
     return judge_category(category, observation, measurements, compiled, allow_no_criteria=allow)

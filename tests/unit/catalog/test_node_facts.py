@@ -15,6 +15,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import compared
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.tools import node_facts
 from ansible_collections.gpu_cluster.readiness.tests.unit.plugins.module_utils._simulator.world import World
 
@@ -180,6 +181,7 @@ def test_planted_faults_show_where_they_are() -> None:
     found = judged(simulated({"kind": "remap_pending", "node": NODE, "gpu": 6}))
     assert found["verdict"] == "HardwareFailureDetected" and [item["entity"] for item in found["findings"]] == ["GPU6"]
     assert judged(simulated({"kind": "pcie_slow", "node": NODE, "gpu": 1}))["values"]["narrow_links"] == 1
+    assert {nic["firmware"] for nic in simulated({"kind": "old_firmware", "node": NODE})["nics"]} == {"28.36.1010"}
     assert World([{"kind": "remap_pending", "node": NODE}]).alone(NODE).peak() == World().alone(NODE).peak()
 
 
@@ -207,3 +209,37 @@ def test_a_machine_of_which_nothing_is_known_is_no_pass(tmp_path: pathlib.Path) 
 )
 def test_a_sheet_of_another_shape_breaks_nothing(facts: dict[str, t.Any]) -> None:
     assert judged(facts)["kind"] == "node_facts"
+
+
+def sheets(changes: t.Mapping[str, t.Callable[[dict[str, t.Any]], None]], nodes: int = 4) -> dict[str, list[str]]:
+    """What is told of each of so many nodes, some of which were changed."""
+    made = {}
+    for number in range(nodes):
+        facts = simulated()
+        changes.get(f"g{number}", lambda _facts: None)(facts)
+        made[f"g{number}"] = judged(facts, expected_gpus=len(facts["gpus"]))
+    found = compared("node_facts", made, {name: f"node-{name}" for name in made})
+    return {name: [item["message"] for item in said["findings"]] for name, said in found.items()}
+
+
+def test_a_node_that_differs_from_its_pool_is_told_so_and_the_others_are_not() -> None:
+    told = sheets({"g2": lambda facts: facts["driver"].update(version="570.124.06")})
+    assert told == {"g0": [], "g1": [], "g2": ["GPU driver: 570.124.06; 3 of 4 nodes have 580.95.05"], "g3": []}
+
+
+def test_where_no_kind_is_usual_all_are_told() -> None:
+    told = sheets({"g1": lambda facts: facts["nics"].pop()}, nodes=2)
+    assert ["number of NICs" in said[0] and "2 different ones" in said[0] for said in told.values()] == [True, True]
+
+
+def test_one_odd_part_makes_a_node_odd() -> None:
+    told = sheets({"g0": lambda facts: facts["nics"][3].update(firmware="28.36.1010")})
+    assert told["g0"] == ["NIC firmware: 28.36.1010, 28.39.1002; 3 of 4 nodes have 28.39.1002"] and told["g1"] == []
+
+
+def test_what_is_not_known_of_a_node_is_no_difference() -> None:
+    assert sheets({"g0": lambda facts: facts["host"].update(kernel=None)})["g0"] == []
+
+
+def test_other_kinds_are_not_compared_and_a_group_without_a_measurement_stays_so() -> None:
+    assert compared("fio", {"g0": None}, {}) == compared("node_facts", {"g0": None}, {}) == {"g0": None}

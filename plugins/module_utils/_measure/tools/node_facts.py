@@ -8,9 +8,10 @@ A GPU that says that its memory is broken, or that it must be reset, convicts it
 from __future__ import annotations
 
 import typing as t
+from collections import Counter
 
 from ..._causes.exit_codes import log_reason_of
-from ..._common.shapes import MeasurementFinding
+from ..._common.shapes import Measurement, MeasurementFinding
 from .. import json_documents
 from ..measurement import finding
 from ..outcomes import number
@@ -198,6 +199,55 @@ def _verdict(facts: Row, damaged: bool, findings: t.Sequence[MeasurementFinding]
     if isinstance(expected, int) and len(gpus) < expected:
         return "LogIncomplete", f"{len(gpus)} of {expected} GPUs are on the fact sheet"
     return None, f"{len(gpus)} GPUs and {len(_rows(facts, 'nics'))} NICs"
+
+
+# --- the nodes of a category, side by side ---------------------------------------------------------------------------
+
+
+def _alike(rows: t.Sequence[Row], *path: str) -> str | None:
+    """What the parts of a node have in common, or all that they have; None when nothing is known."""
+    found = {str(_at(row, *path)) for row in rows if _at(row, *path) is not None}
+    return ", ".join(sorted(found)) if found else None
+
+
+def _traits(facts: Row) -> dict[str, str | None]:
+    """What should be the same on all nodes of one pool."""
+    gpus, nics = _rows(facts, "gpus"), _rows(facts, "nics")
+    ports = [port for nic in nics for port in _rows(nic, "ports")]
+    return {
+        "kernel": _alike([facts], "host", "kernel"),
+        "GPU driver": _alike([facts], "driver", "version"),
+        "number of GPUs": str(len(gpus)),
+        "GPU": _alike(gpus, "name"),
+        "VBIOS": _alike(gpus, "vbios"),
+        "GPU part number": _alike(gpus, "part_number"),
+        "ECC": _alike(gpus, "ecc", "enabled"),
+        "power limit (W)": _alike(gpus, "power", "limit_w"),
+        "PCIe lanes of GPUs": _alike(gpus, "pcie", "width"),
+        "NVLinks of a GPU": _alike(gpus, "nvlinks", "links"),
+        "number of NICs": str(len(nics)),
+        "NIC": _alike(nics, "model"),
+        "NIC firmware": _alike(nics, "firmware"),
+        "rate of NIC ports": _alike(ports, "rate"),
+    }
+
+
+def compare(measurements: t.Mapping[str, Measurement | None], nodes: t.Mapping[str, str]) -> dict[str, list[MeasurementFinding]]:
+    """By group, in what its node differs from most others. nodes: group -> its node. Which of them is right nobody knows: all are notes."""
+    traits = {name: _traits(made["parsed"]["facts"]) for name, made in measurements.items() if made and made["parsed"].get("facts")}
+    found: dict[str, list[MeasurementFinding]] = {}
+    for trait in next(iter(traits.values()), {}):
+        said = {name: text for name, own in traits.items() if (text := own[trait]) is not None}
+        counts = Counter(said.values())
+        usual, most = counts.most_common(1)[0] if counts else ("", 0)
+        has_usual = 2 * most > len(said)
+        for name, text in said.items():
+            if len(counts) > 1 and not (has_usual and text == usual):
+                others = (
+                    f"{most} of {len(said)} nodes have {usual}" if has_usual else f"the nodes of the pool have {len(counts)} different ones"
+                )
+                found.setdefault(name, []).append(finding("Warning", f"{trait}: {text}; {others}", host=nodes.get(name)))
+    return found
 
 
 _TOOL = Tool("node_facts", _judge)

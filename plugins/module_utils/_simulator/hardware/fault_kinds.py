@@ -271,6 +271,15 @@ class RemapPending(Fault):
     gpu: int = option(INDEX, "number of the GPU", 0)
 
 
+@fault
+class OldFirmware(Fault):
+    """The NICs of the node have another firmware than the others: nothing is slow or wrong for that."""
+
+    kind = "old_firmware"
+    node: str = option(NODE, "the node")
+    version: str = option(TEXT, "the firmware of its NICs", "28.36.1010")
+
+
 # --- what Kubernetes sees --------------------------------------------------------------------------------------------
 
 

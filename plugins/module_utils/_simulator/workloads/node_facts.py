@@ -114,7 +114,7 @@ def _nic(node: Node, number: int) -> dict[str, t.Any]:
         "device": f"mlx5_{number}",
         "model": "MT4129",
         "board": "MT_0000000838",
-        "firmware": "28.39.1002",
+        "firmware": next((str(getattr(fault, "version", "")) for fault in node.faults if fault.kind == "old_firmware"), "28.39.1002"),
         "numa_node": numa,
         "ports": [port],
     }
