@@ -32,6 +32,7 @@ def _mark(kind: str, words: str, pattern: str) -> Mark:
 # Tried in order; the first kind with a mark wins. NCCL's own debug lines come last: every other program prints them too, and a
 # training that died before its first step has nothing else to show than how it was set up and what ended it.
 MARKS: tuple[Mark, ...] = (
+    _mark("node_facts", "node_facts", r"\"node_facts\"\s{0,8}:"),
     _mark("dcgm", "DCGM|dcgm|diag|Diagnostic|host engine|hostengine|homogeneous|entity_groups|category_name",
           r"DCGM (?:GPU )?Diagnostic\b|Successfully ran diagnostic|\bdcgmi? diag\b"
           r"|\|\s{0,40}Diagnostic\s{0,40}\|\s{0,40}Result|DCGM Version"

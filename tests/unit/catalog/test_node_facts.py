@@ -15,6 +15,7 @@ import typing as t
 
 import pytest
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.detect import detect_kind
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import compared
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.tools import node_facts
 from ansible_collections.gpu_cluster.readiness.tests.unit.plugins.module_utils._simulator.world import World
@@ -183,6 +184,11 @@ def test_planted_faults_show_where_they_are() -> None:
     assert judged(simulated({"kind": "pcie_slow", "node": NODE, "gpu": 1}))["values"]["narrow_links"] == 1
     assert {nic["firmware"] for nic in simulated({"kind": "old_firmware", "node": NODE})["nics"]} == {"28.36.1010"}
     assert World([{"kind": "remap_pending", "node": NODE}]).alone(NODE).peak() == World().alone(NODE).peak()
+
+
+def test_a_sheet_is_known_among_logs(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "log").write_text("\n".join(World().run([NODE], RUN).lines) + "\n")
+    assert detect_kind([str(tmp_path / "log")]) == "node_facts"
 
 
 def test_a_port_that_is_down_and_what_was_not_read_are_noted() -> None:

@@ -22,7 +22,7 @@ from .unit_table import UNITS, converter
 
 BUILT_IN = Path(__file__).resolve().parents[4] / "catalog" / "log_profiles"
 
-READERS = ("nccl", "dcgm", "training", "goodput", "perftest", "fio", "nvbandwidth", "gpu_burn", "key_value")
+READERS = ("nccl", "dcgm", "training", "goodput", "perftest", "fio", "nvbandwidth", "gpu_burn", "node_facts", "key_value")
 STATISTICS = ("mean", "min", "max", "first", "last", "sum", "count", "p50", "p90", "p95", "p99")
 TYPES = ("number", "int", "string", "bool")
 

@@ -25,6 +25,7 @@ class Context:
     """One start of one container.
 
     killed: uids of pods whose containers the memory killer has hit; a server on such a pod ends when it looks.
+    finished: host names of group members whose program has come to its good end; who is a little behind does not miss them.
     said:   what the programs of different pods have told each other, in words of their own.
     """
 
@@ -33,7 +34,8 @@ class Context:
     container: ContainerView
     peers: Peers
     killed: set[str]
-    said: set[str]
+    finished: set[str] = dataclasses.field(default_factory=set)
+    said: set[str] = dataclasses.field(default_factory=set)
 
     @cached_property
     def text(self) -> str:
