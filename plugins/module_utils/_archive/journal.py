@@ -9,7 +9,7 @@ import os
 import threading
 import typing as t
 
-from .._common.shapes import AttemptRecord
+from .._common.shapes import AttemptRecord, JournalEvent
 from .._common.times import utc
 from .files import redact
 
@@ -22,7 +22,7 @@ class Journal:
         self._lock = threading.Lock()
         self._handle = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
-    def write(self, event: str, at: float, **fields: t.Any) -> None:
+    def write(self, event: JournalEvent, at: float, **fields: t.Any) -> None:
         """One entry, on disk when this returns."""
         line = json.dumps(redact({"at": utc(at), "event": event, **fields}), sort_keys=True)
         with self._lock:

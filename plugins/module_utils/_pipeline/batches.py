@@ -12,7 +12,7 @@ from .._causes.evidence import Evidence
 from .._cluster.client import Client
 from .._cluster.conditions import hardware_evidence
 from .._common.errors import InputError, ReadinessError
-from .._common.shapes import Category, NodeState, Observation, SnapshotNode
+from .._common.shapes import Category, NodeState, Observation, Owner, SnapshotNode
 from .._criteria.health import DEFAULT_EXPRESSION, HealthCheck, compile_health, evaluate_health
 from .._plan.isolation import wave_category
 from .._run.engine import WORKERS, Engine
@@ -38,11 +38,12 @@ def engine_of(
     run: RunDirectory,
     category: Category,
     client: Client,
+    owner: Owner,
     *,
     progress: t.Callable[[str], None] = lambda _text: None,
     alive: t.Callable[[], bool] = lambda: True,
 ) -> Engine:
-    """The engine for a category: `engine.run()` gives the observation, `engine.cancel(why)` ends it soon."""
+    """The engine for a category: `engine.run()` gives the observation, `engine.cancel(why)` ends it soon. owner: of the run's lock."""
     request, meta, plan = run.read_request(), run.read_meta(), run.read_plan()
     check = compile_health((request and request["node_health"]) or DEFAULT_EXPRESSION)
     # The table that the plan was made with; an archive of an earlier version has none.
@@ -58,6 +59,7 @@ def engine_of(
         deadline_at=meta["deadline_epoch"],
         planned={row["name"]: _planned(row) for row in run.read_snapshot()["nodes"]},
         finished=run.read_attempts(category["short_id"]),
+        owner=owner,
     )
     return Engine(client, batch, health=lambda node: node_unhealthy(check, evidence, node), progress=progress, alive=alive)
 
