@@ -55,7 +55,7 @@ class ActionModule(ReadinessAction):
             self.progress(line)
         if self.check_mode:
             return {"changed": False, **_result(run_id, run, plan), "plan": plan}
-        with self.holding(run):
+        with self.lock_of(run):
             RunDirectory.create(arguments["runs_dir"], run_id)  # nobody has made it meanwhile
             open_run(run, run_id, request, arguments["snapshot"], plan, now=now, version=collection_version())
         return {"changed": True, **_result(run_id, run, plan)}

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.owners import this_owner
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.shapes import Plan
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.shapes import Owner, Plan
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.runs import check_cluster, refuse_elsewhere
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import anchors, cleanup, preflight
-from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, play_pid
 
 
 class ActionModule(ReadinessAction):
@@ -30,16 +31,15 @@ class ActionModule(ReadinessAction):
         """Fails before anything is created; sweeps what an earlier run left whose announced end has passed."""
         client = Client.from_options(arguments)
         if arguments["plan"]:
-            return self._check(client, "preflight", arguments["plan"])
+            return self._check(client, "preflight", arguments["plan"], this_owner(play_pid()))
         run = RunDirectory(arguments["run_dir"])
         with self.holding(run) as lock:
             check_cluster(run, client)
-            run_id, plan = run.read_meta()["run_id"], run.read_plan()
-            refuse_elsewhere(client, run_id, plan, lock.owner)
-            return self._check(client, run_id, plan)
+            return self._check(client, run.read_meta()["run_id"], run.read_plan(), lock.owner)
 
-    def _check(self, client: Client, run_id: str, plan: Plan) -> dict[str, t.Any]:
+    def _check(self, client: Client, run_id: str, plan: Plan, owner: Owner) -> dict[str, t.Any]:
         result = preflight.check(client, run_id, plan["categories"])
+        refuse_elsewhere(client, run_id, plan, owner)
         for note in result["notes"]:
             self.progress(f"Preflight: {note}")
         swept = []

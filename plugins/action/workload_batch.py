@@ -10,6 +10,7 @@ import signal
 import time
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.lock import RunLock
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
@@ -46,15 +47,14 @@ class ActionModule(ReadinessAction):
             return {"changed": False, "observation": None, "groups": len(category["groups"])}
         with self.holding(run) as lock:
             engine = engine_of(run, category, client, lock.owner, progress=self.progress, alive=lambda: os.getppid() == play_pid())
-            lock.on_lost = engine.cancel
-            observation = _run_until_signalled(run, category, engine)
+            observation = _run_until_signalled(run, category, engine, lock)
         return _result(run.observation(category["id"]), observation)
 
 
-def _run_until_signalled(run: RunDirectory, category: Category, engine: Engine) -> Observation:
+def _run_until_signalled(run: RunDirectory, category: Category, engine: Engine, lock: RunLock) -> Observation:
     previous = {number: signal.signal(number, lambda *_args: engine.cancel("the play was ended by a signal")) for number in SIGNALS}
     try:
-        return run_category(run, category, engine)
+        return run_category(run, category, engine, lock)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

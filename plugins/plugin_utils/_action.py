@@ -73,7 +73,7 @@ class ReadinessAction(ActionBase):  # type: ignore[misc]  # ansible-core's own s
     def holding(self, run: RunDirectory) -> t.Iterator[RunLock]:
         """While this task writes into a run; no other process may meanwhile. In check mode nothing is written, and nothing is held."""
         lock = self.lock_of(run)
-        if self.check_mode:
+        if self.check_mode or not os.path.exists(run.plan):  # what is no run says so by itself
             yield lock
             return
         with lock:

@@ -145,6 +145,12 @@ class RunLock:
                 os.unlink(self._path)
         self.leave()
 
+    def require(self) -> None:
+        """Raises InputError when another process has taken up this run meanwhile: what is in its directory is no longer ours."""
+        why = self._why_lost()
+        if why:
+            raise InputError(why, place=self._run_dir, hint="The run goes on there; this play is over")
+
     def _is_ours(self, held: Held) -> bool:
         """Whether it is our own play's, and no other task of it is under way (a play may have several hosts)."""
         if held.owner is None or not same_play(held.owner, self.owner):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .._archive.lock import RunLock
 from .._archive.run_directory import RunDirectory
 from .._catalog.load import shipped_evidence
 from .._causes.evidence import Evidence
@@ -69,15 +70,21 @@ def _planned(row: SnapshotNode) -> NodeState:
     return {"uid": row.get("uid"), "boot_id": versions.get("boot_id"), "gpus": gpus["allocatable"], "trouble": None}
 
 
-def run_category(run: RunDirectory, category: Category, engine: Engine) -> Observation:
-    """Runs the engine to its clean end and leaves the observation in the archive, also when the batch breaks off."""
+def run_category(run: RunDirectory, category: Category, engine: Engine, lock: RunLock) -> Observation:
+    """Runs the engine to its clean end and leaves the observation in the archive, also when the batch breaks off.
+
+    lock: of the run; once that is lost, the archive is another's and is left alone (InputError).
+    """
     run.open()
+    lock.on_lost = engine.disown
     try:
         observation = engine.run()
     except Exception as error:
+        lock.require()
         why = error.render() if isinstance(error, ReadinessError) else f"{type(error).__name__}: {error}"
         run.write(run.observation(category["id"]), broken_off(category, why, engine.proof))
         raise
+    lock.require()
     run.write(run.observation(category["id"]), observation)
     return observation
 

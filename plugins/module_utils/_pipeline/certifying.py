@@ -75,8 +75,7 @@ def _certify_category(run: RunDirectory, planned: Category, client: Client, prog
 def _run(run: RunDirectory, category_id: str, client: Client, progress: Progress, lock: RunLock, *, wave: bool = False) -> None:
     category = category_to_run(run, category_id, wave=wave)
     engine = engine_of(run, category, client, lock.owner, progress=progress)
-    lock.on_lost = engine.cancel
-    run_category(run, category, engine)
+    run_category(run, category, engine, lock)
 
 
 def _judge(run: RunDirectory, category_id: str, progress: Progress) -> bool:

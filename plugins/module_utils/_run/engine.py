@@ -110,6 +110,11 @@ class Engine:
         """Ends the batch soon: nothing new starts, what runs is removed. Callable from a signal handler."""
         self._cancelled = self._cancelled or why
 
+    def disown(self, why: str) -> None:
+        """Another process runs this run now: ends the batch soon, and writes nothing more into its journal."""
+        self._journal.mute()
+        self.cancel(why)
+
     def run(self) -> Observation:
         """The whole batch. Returns an observation (docs/data_shapes.md). Raises ClusterError only before anything was created."""
         watchers: list[Watcher] = []

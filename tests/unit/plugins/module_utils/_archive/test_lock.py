@@ -14,6 +14,7 @@ import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive import lock as lock_module
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive import owners
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import Journal, read_journal
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.lock import RunLock, read_lock
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.manifest import verify_manifest, write_manifest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
@@ -214,3 +215,19 @@ def test_a_directory_that_cannot_be_written_is_told_as_such(tmp_path):
     (pathlib.Path(tmp_path) / "file").write_text("")
     with pytest.raises(InputError, match="cannot be locked"):
         RunLock(str(tmp_path / "file")).acquire()
+
+
+def test_a_play_that_lost_its_run_writes_nothing_more_into_it(tmp_path):
+    run = tmp_path / "r1"
+    with RunLock(str(run)) as lock:
+        lock.require()
+        hold(tmp_path / "taken", elsewhere())
+        os.replace(tmp_path / "taken/.lock", run / ".lock")
+        with pytest.raises(InputError, match="control-2"):
+            lock.require()
+    journal = Journal(str(run / "journal.jsonl"))
+    journal.write("batch_start", 0.0)
+    journal.mute()
+    journal.write("batch_end", 0.0)
+    journal.close()
+    assert [item["event"] for item in read_journal(str(run / "journal.jsonl"))] == ["batch_start"]
