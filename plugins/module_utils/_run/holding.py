@@ -21,6 +21,7 @@ from .._common.times import utc
 from .._workload import names
 from .._workload.objects import anchor as anchor_object
 from .._workload.objects import fuse, ssh_secret
+from .._workload.pods import uses_ssh
 from . import cleanup
 from .anchors import EXPIRY_MARGIN_S, Anchor, NotOurs, alive, anchors, category_selector, marks, read_anchor, refuse_if_alive
 from .messages import Batch
@@ -59,7 +60,7 @@ class Holding:
         threading.Thread(target=self._beat, name="anchor", daemon=True).start()
         owner = [names.owner_reference({"apiVersion": CONFIG_MAP.api_version, "kind": "ConfigMap", **made})]
         self._sweep(keep={item["uid"] for item in [*owner, *fused]})
-        if any(len(group["nodes"]) > 1 for group in batch.groups):
+        if any(uses_ssh(batch.template, len(group["nodes"])) for group in batch.groups):
             make_keys(self._client, self._namespace, batch.run_id, batch.category, owner, batch.template["ssh_port"])
         return owner
 

@@ -17,6 +17,9 @@ OWNER_ANNOTATION = f"{PREFIX}/owner"
 HEARTBEAT_ANNOTATION = f"{PREFIX}/heartbeat"
 MANAGED_BY = "gpu-cluster-readiness"
 CONTAINER = "node"  # ours in every pod; others may be injected beside it
+OUR_VOLUMES = ("dshm", "hostfile", "files", "ssh")
+# Labels that we or Kubernetes set on pods, by their beginning.
+OUR_LABELS = (f"{PREFIX}/", "batch.kubernetes.io/", "app.kubernetes.io/managed-by", "job-name", "controller-uid")
 MAX_NAME = 63
 # A Job adds "-<index>-<5 characters>" to a pod's name and "-<index>" to its host name; five digits of index are plenty.
 POD_SUFFIX = len("-00000-xxxxx")

@@ -20,6 +20,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload im
 DEAD = {"pid": 2**22 + 1, "started": "1"}
 ELSEWHERE = {**owners.this_owner(), "machine": "another/1", "host": "control-2", "user": "ada"}
 TEMPLATE = {
+    "framework": "mpi",
     "namespace": "default",
     "image": "x",
     "env": [],
