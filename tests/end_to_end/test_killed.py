@@ -84,6 +84,7 @@ class Run:
         assert result.report["cleanup"]["proven"], result.output
         assert self.cluster.objects_of_ours() == []
         assert verify_manifest(self.directory) == []
+        assert {item["event"] for item in self.entries()} <= set(t.get_args(shapes.JournalEvent)), "an entry that no test kills after"
         left = [path for path in self.directory.rglob("*") if path.is_file() and (is_half_written(path) or path.name == LOCK)]
         assert left == []
         done = [item for item in self.entries() if item["event"] == "attempt_done" and item["record"]["outcome"] == "succeeded"]

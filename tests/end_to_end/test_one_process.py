@@ -135,6 +135,27 @@ def test_when_the_worker_alone_is_killed_the_play_fails_and_its_lock_is_in_nobod
     assert alive.cluster.objects_of_ours() == []
 
 
+def test_an_interruption_does_not_use_up_the_repetition_of_a_group(start_cluster):
+    """Interrupted and then evicted once, with one repetition: the verdict is that of an eviction in a run that nobody disturbed."""
+    alive = Alive(start_cluster(racks=1, nodes_per_rack=1, time_scale=10))
+    alive.play.send_signal(signal.SIGTERM)
+    alive.until(lambda: "batch_end" in alive.events(), "the batch did not come to its end")
+    alive.play.wait(timeout=WAIT_S)
+    cluster, seen = alive.cluster, len(alive.events())
+    with (cluster.work / "second.log").open("w") as log:
+        command = cluster.command("certify", {"resume_run_dir": str(alive.directory)})
+        play = subprocess.Popen(command, cwd=cluster.work, env=cluster.environment(), stdout=log, stderr=subprocess.STDOUT)
+    alive.until(lambda: "attempt_running" in alive.events()[seen:], "the resumed run did not begin")
+    cluster.kubectl("delete", "pods", "--all", "--wait=false")
+    play.wait(timeout=WAIT_S)
+    result = cluster.result(play.returncode, (cluster.work / "second.log").read_text())
+    entries = [json.loads(line) for line in (alive.directory / "journal.jsonl").read_text().splitlines()]
+    records = [item["record"] for item in entries if item["event"] == "attempt_done"]
+    outcomes = [(record["outcome"], record["cause"] and record["cause"]["reason"]) for record in records]
+    assert outcomes == [("cancelled", "Cancelled"), ("failed", "Evicted"), ("succeeded", None)], result.output
+    assert result.status == 0 and result.report["verdict"] == "passed", result.output
+
+
 def test_the_heartbeat_of_a_live_run_moves_in_its_directory_and_in_the_cluster(start_cluster):
     alive = Alive(start_cluster(racks=1, nodes_per_rack=2, time_scale=1))
     api = Client.from_options({"kubeconfig": str(alive.cluster.kubeconfig)})

@@ -82,21 +82,20 @@ class RunLock:
 
     def check(self) -> None:
         """Raises InputError when another process runs this run. Changes nothing; may take STALE_S, when it is on another host."""
-        held = read_lock(self._path)
-        if held is not None and not self._is_ours(held):
-            self._wait_out(held)
+        with self._told():
+            held = read_lock(self._path)
+            if held is not None and not self._is_ours(held):
+                self._wait_out(held)
 
     def acquire(self) -> None:
         """Raises InputError when another process runs this run."""
-        try:
+        with self._told():
             os.makedirs(self._run_dir, exist_ok=True)
             before = self._take()
             if not same_play(before and before.owner, self.owner) and not is_sealed(self._run_dir):
                 sweep_half_written(self._run_dir)
-        except OSError as error:
-            hint = "Check free space and permissions, or set runs_dir"
-            raise InputError(f"cannot be locked: {error.strerror}", place=self._run_dir, hint=hint) from error
-        threading.Thread(target=self._beat, args=(self._handle, self._ended), name="lock", daemon=True).start()
+            beating = os.dup(t.cast(int, self._handle))  # the number of a closed handle is given away again
+        threading.Thread(target=self._beat, args=(beating, self._ended), name="lock", daemon=True).start()
 
     def _take(self) -> Held | None:
         """Takes the lock; returns whose place it took."""
@@ -151,6 +150,14 @@ class RunLock:
         if why:
             raise InputError(why, place=self._run_dir, hint="The run goes on there; this play is over")
 
+    @contextlib.contextmanager
+    def _told(self) -> t.Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            hint = "Check free space and permissions, or set runs_dir"
+            raise InputError(f"cannot be locked: {error.strerror}", place=self._run_dir, hint=hint) from error
+
     def _is_ours(self, held: Held) -> bool:
         """Whether it is our own play's, and no other task of it is under way (a play may have several hosts)."""
         if held.owner is None or not same_play(held.owner, self.owner):
@@ -202,15 +209,14 @@ class RunLock:
             self._handle = None
 
     def _beat(self, handle: int, ended: threading.Event) -> None:
-        while not ended.wait(HEARTBEAT_S):
-            try:
+        why = ""
+        while not why and not ended.wait(HEARTBEAT_S):
+            with contextlib.suppress(OSError):  # a network file system that does not answer now
                 os.utime(handle)
                 why = self._why_lost()
-            except OSError:  # a network file system that does not answer now
-                continue
-            if why and not ended.is_set():
-                self.on_lost(why)
-                return
+        os.close(handle)
+        if why and not ended.is_set():
+            self.on_lost(why)
 
     def _why_lost(self) -> str:
         """Why the lock is no longer ours; "" when it is."""
@@ -241,7 +247,7 @@ def _read(path: str) -> Held | None:
     try:
         with open(path, "rb") as stream:
             text, beat = stream.read(), os.fstat(stream.fileno()).st_mtime_ns
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         found = json.loads(text)

@@ -46,16 +46,21 @@ def certify(
     chosen = new_run_id(run_id, now)
     run = RunDirectory.create(runs_dir, chosen)
     preflight.check(client, chosen, plan["categories"])
-    with RunLock(run.path, tell=progress) as lock:
-        refuse_elsewhere(client, chosen, plan, lock.owner)
-        open_run(run, chosen, request, snapshot, plan, now=now)
-        for category in plan["categories"]:
-            try:
-                _certify_category(run, category, client, progress, lock)
-            except ReadinessError as error:
-                run.write(run.judged(category["id"]), judge_run_category(run, effective_category(run, category["id"]), error.render()))
-        report, _text, _changed = write_report(run)
-        lock.release()
+    lock = RunLock(run.path, tell=progress)
+    refuse_elsewhere(client, chosen, plan, lock.owner)
+    with lock:
+        try:
+            open_run(run, chosen, request, snapshot, plan, now=now)
+            for category in plan["categories"]:
+                try:
+                    _certify_category(run, category, client, progress, lock)
+                except ReadinessError as error:
+                    lock.require()
+                    judged = judge_run_category(run, effective_category(run, category["id"]), error.render())
+                    run.write(run.judged(category["id"]), judged)
+            report, _text, _changed = write_report(run)
+        finally:
+            lock.release()  # the caller's process may live on, and the run be taken up by another
     return report, run
 
 
