@@ -123,19 +123,20 @@ def test_a_run_that_was_killed_while_it_took_an_accusation_back_accuses_nobody(s
     cluster = start_cluster(racks=1, nodes_per_rack=4, time_scale=10)
     category = {"test": "communication/nccl-all-reduce", "test_scale": "intra-node", "criteria": ["measured.bus_bandwidth >= 400"]}
     bounds = {"max_concurrent": 1, "node_grace_s": 3, "start_grace_s": 2}
-    run = Run(cluster, categories=[category], bounds=bounds, isolate="never")
+    long = {"max_bytes": "16G", "iterations": 400}
+    run = Run(cluster, categories=[category], bounds=bounds, isolate="never", options=long)
     api, stop = Client.from_options({"kubeconfig": str(cluster.kubeconfig)}), threading.Event()
     condition = {"type": "Ready", "reason": "KubeletNotReady", "message": "silent"}
 
-    def happened(event: str) -> bool:
-        return (
-            run.directory is not None and (run.directory / "journal.jsonl").exists() and event in {item["event"] for item in run.entries()}
-        )
+    def happened(event: str, words: str = "") -> bool:
+        if run.directory is None or not (run.directory / "journal.jsonl").exists():
+            return False
+        return any(item["event"] == event and words in json.dumps(item) for item in run.entries())
 
     def silence():
         while not stop.wait(0.2):
             if happened("attempt_running"):
-                for name in N if happened("attempt_done") else N[:1]:
+                for name in N if happened("attempt_done", "NodeLost") else N[:1]:
                     status = {"conditions": [{**condition, "status": "False"}]}
                     api.patch(f"/api/v1/nodes/{name}/status", {"status": status}, kind="strategic")
 

@@ -161,7 +161,9 @@ def test_the_heartbeat_of_a_live_run_moves_in_its_directory_and_in_the_cluster(s
     api = Client.from_options({"kubeconfig": str(alive.cluster.kubeconfig)})
 
     def beats():
-        marks = api.get(CONFIG_MAP.path("default", names.anchor_name(ID, "c01")))["metadata"]["annotations"]
+        meta = api.get(CONFIG_MAP.path("default", names.anchor_name(ID, "c01")))["metadata"]
+        assert [item["kind"] for item in meta["ownerReferences"]] == ["Job"], "the fuse was refused"
+        marks = meta["annotations"]
         owner = json.loads(marks[names.OWNER_ANNOTATION])
         assert owner["play"]["pid"] == alive.play.pid and owner["worker"]["pid"] == alive.worker
         return (alive.directory / ".lock").stat().st_mtime_ns, marks[names.HEARTBEAT_ANNOTATION]

@@ -40,7 +40,8 @@ def fuse(template: t.Mapping[str, t.Any], run_id: str, category: str, start: str
     Neither a ConfigMap nor a suspended Job has a time to live. Its pod template is that of an attempt, so that what admits those admits it.
     """
     identity = {"run_id": run_id, "category": category, "group": "fuse", "attempt": 1, "owner": []}
-    job = _job(template, identity, {"labels": names.category_labels(run_id, category), "name": "fuse"}, [""])
+    job = _job(template, identity, {"labels": names.category_labels(run_id, category), "name": "fuse"}, ["none"])
+    del job["spec"]["template"]["spec"]["affinity"]  # no node is meant
     for key in ("completionMode", "activeDeadlineSeconds", "successPolicy"):
         job["spec"].pop(key, None)
     job["spec"] |= {"suspend": False, "completions": 0, "parallelism": 0, "ttlSecondsAfterFinished": seconds}
