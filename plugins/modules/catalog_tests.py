@@ -59,49 +59,60 @@ tests:
       description: What it measures.
       type: str
       returned: success
+      sample: DCGM level 2 (minutes), GPU memory and PCIe of each node.
     framework:
       description: What starts its program, C(mpi), C(exec) or C(torch).
       type: str
       returned: success
+      sample: exec
     image:
       description: Registry, repository and tag of its image.
       type: str
       returned: success
+      sample: "ngc: nvidia/cloud-native/dcgm:4.5.2-1-ubuntu22.04"
     test_scales:
       description: The test scales it has.
       type: list
       elements: str
       returned: success
+      sample: [intra-node]
     measures:
       description: The kind of its measurement.
       type: str
       returned: success
+      sample: dcgm
     options:
       description: Its options, by name, with C(type), C(default) and C(description).
       type: dict
       returned: success
+      sample: {verbose: {type: bool, default: true, description: Let DCGM say more about each result.}}
     criteria:
       description: What must hold where the user names no criteria.
       type: list
       elements: str
       returned: success
+      sample: []
     floors:
       description: Its calibrated floors, each with GPU, path, group size and source.
       type: list
       elements: dict
       returned: success
+      sample: []
     needs:
       description: What its pods ask for.
       type: list
       elements: str
       returned: success
+      sample: [all GPUs of each node, capability IPC_LOCK, capability SYS_ADMIN]
     attempt_s:
       description: Longest execution on one group, in seconds.
       type: int
       returned: success
+      sample: 1800
 lines:
   description: The same as lines of text.
   returned: success
   type: list
   elements: str
+  sample: [diagnostics/dcgm-level2]
 """

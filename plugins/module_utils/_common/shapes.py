@@ -328,7 +328,41 @@ class RunMeta(t.TypedDict):
     notes: t.NotRequired[list[str]]
 
 
+# --- who runs a run (_archive, _run) ---
+
+
+class ProcessId(t.TypedDict):
+    """A process of its machine; a pid alone is given away again."""
+
+    pid: int
+    started: str | None  # as the machine counts; None: it does not say
+
+
+class Owner(t.TypedDict):
+    """Who runs a run: in the lock of its directory, and on the anchor of its batch as annotation."""
+
+    host: str  # for people
+    machine: str  # boot and pid namespace: where the pids mean something
+    user: str
+    play: ProcessId  # lives as long as the play
+    worker: ProcessId  # of the task that is under way
+    since: str  # when the play took it
+    token: str  # of this taking
+
+
 # --- observation: what happened (_run) ---
+
+# Every kind of entry of the journal; the end-to-end tests kill a run after each.
+JournalEvent = t.Literal[
+    "batch_start",
+    "attempt_creating",
+    "attempt_running",
+    "attempt_decided",
+    "attempt_deleting",
+    "attempt_done",
+    "attempt_acquitted",
+    "batch_end",
+]
 
 
 class Cause(t.TypedDict):
