@@ -17,7 +17,6 @@ import typing as t
 
 from .._archive.journal import Journal
 from .._causes.classify import NOT_READ
-from .._causes.reasons import reason_of
 from .._causes.wordings import reason_of_wording
 from .._cluster.client import Client
 from .._cluster.kinds import NODE, POD
@@ -28,12 +27,13 @@ from . import anchors, cleanup
 from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods
 from .contact import Contact
 from .fitness import Fitness
+from .groups import Groups
 from .last_look import LastLook
 from .logs import PodLog
 from .messages import Batch, Seen, Step, Taken
 from .pool import Pool
 from .projections import Facts, lost_reason, node_state
-from .records import acquit, ending, observation_of, progress_line, record_of, refusal_by, states_before, words_of
+from .records import acquit, ending, observation_of, progress_line, record_of, refusal_by, words_of
 from .steps import Collected, Steps
 from .watcher import Watcher
 from .watches import start_watches
@@ -79,12 +79,8 @@ class Engine:
         }
         self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S))
         self._fitness = Fitness(self._contact, batch.planned, batch.template.get("tolerations", ()), self._unwell)
-        self._not_before: dict[str, float] = {}  # by group that is to be repeated
+        self._groups = Groups(batch)
         self._live: dict[str, Attempt] = {}  # by object name
-        self._records: dict[str, list[AttemptRecord]] = {
-            group["name"]: list(batch.finished.get(group["name"], [])) for group in batch.groups
-        }
-        self._waiting = [group for group in batch.groups if not self._is_final(self._records[group["name"]])]
         self._busy: dict[str, str] = {}  # node → attempt that holds it
         self._logs: dict[str, PodLog] = {}  # by pod, of launchers that were read while they ran
         self._owner: list[dict[str, t.Any]] = []
@@ -94,13 +90,6 @@ class Engine:
         self._synced: set[str] = set()
         self._journal = Journal(os.path.join(batch.run_dir, "journal.jsonl"))
         self._told_at = time.monotonic()
-
-    def _is_final(self, records: t.Sequence[AttemptRecord]) -> bool:
-        """Whether a group needs no further attempt. One that was cancelled was never really tried, and uses up no repetition."""
-        if not records or records[-1]["outcome"] == "cancelled":
-            return False
-        cause, tried = records[-1]["cause"], [record for record in records if record["outcome"] != "cancelled"]
-        return not (cause and cause["retryable"] and len(tried) <= self._batch.bounds["retries"])
 
     # Control
 
@@ -113,7 +102,7 @@ class Engine:
         watchers: list[Watcher] = []
         look: dict[str, NodeState | None] | None = None
         try:
-            if self._waiting:  # otherwise an earlier start of the run has done it all
+            if self._groups.waiting:  # otherwise an earlier start of the run has done it all
                 self._make_anchor()
                 watchers = self._start_watches()
                 self._loop()
@@ -126,13 +115,13 @@ class Engine:
                 pool.stop()
             self._journal.write("batch_end", time.time(), category=self._batch.category, cleanup=proof)
             self._journal.close()
-        return observation_of(self._batch.groups, self._records, proof, self._cancelled or self._broken, look)
+        return observation_of(self._batch.groups, self._groups.records, proof, self._cancelled or self._broken, look)
 
     # The loop
 
     def _loop(self) -> None:
         batch = self._batch
-        while self._waiting or self._live:
+        while self._groups.waiting or self._live:
             self._check_ending()
             self._admit()
             self._drain()
@@ -151,9 +140,8 @@ class Engine:
         why = self._cancelled or self._broken
         if not why:
             return
-        for group in self._waiting:
-            self._records[group["name"]].append(self._never_started(group, why))
-        self._waiting = []
+        for group in self._groups.cut_short():
+            self._groups.records[group["name"]].append(self._never_started(group, why))
         for attempt in self._live.values():
             if attempt.decision is None:
                 self._to_decided(attempt, Decision("cancelled", "Cancelled", why))
@@ -165,7 +153,7 @@ class Engine:
         self._broken = self._contact.outage(time.monotonic())
         if not self._broken:
             return
-        for group, record in acquit(self._records, self._contact.silent_nodes(), self._broken).items():
+        for group, record in acquit(self._groups.records, self._contact.silent_nodes(), self._broken).items():
             self._journal.write("attempt_acquitted", time.time(), category=self._batch.category, group=group, record=record)
         for attempt in self._live.values():
             if attempt.decision and attempt.decision.reason == "NodeLost":
@@ -181,16 +169,18 @@ class Engine:
             return
         now = time.monotonic()
         limit = self._batch.bounds["max_concurrent"]
-        for group in list(self._waiting):
+        for group in self._groups.due(now):
             if len(self._live) >= limit:
                 return
-            if any(node in self._busy for node in group["nodes"]) or now < self._not_before.get(group["name"], now):
+            if any(node in self._busy for node in group["nodes"]):
                 continue
-            excluded = self._fitness.excluded(group["nodes"], now)
+            condemned = self._groups.left_out(group)
+            rest = [node for node in group["nodes"] if node not in {item["node"] for item in condemned}]
+            excluded = self._fitness.excluded(rest, now)
             if excluded is None:
                 continue  # a node may be back in a moment
-            self._waiting.remove(group)
-            self._begin(group, excluded)
+            self._groups.waiting.remove(group)
+            self._begin(group, condemned + excluded)
 
     def _begin(self, group: Group, excluded: list[Untested]) -> None:
         """An attempt with the members that can be tested now; with none of them it has ended before it began."""
@@ -203,7 +193,7 @@ class Engine:
         self._keep(attempt, record_of(attempt, attempt.decision))
 
     def _new_attempt(self, group: Group, excluded: list[Untested]) -> Attempt:
-        number = len(self._records[group["name"]]) + 1
+        number = len(self._groups.records[group["name"]]) + 1
         name = names.attempt_name(self._batch.run_id, self._batch.category, group["name"], number)
         left = [node for node in group["nodes"] if node not in {item["node"] for item in excluded}]
         env = dict(group.get("env") or {})
@@ -233,7 +223,7 @@ class Engine:
         elif seen.event == "SYNCED":
             self._synced.add(seen.kind)
             if seen.kind == NODE.name:
-                self._contact.expect(self._members(), time.monotonic())
+                self._contact.expect(self._groups.members(), time.monotonic())
         elif seen.kind == NODE.name:
             self._on_node(seen.event, seen.facts)
         elif seen.kind == POD.name:
@@ -416,15 +406,9 @@ class Engine:
         """The record of an attempt that is over; its group comes again where its cause may mend itself."""
         self._journal.write("attempt_done", time.time(), category=self._batch.category, group=attempt.group, record=record)
         attempt.state = State.DONE
-        self._records[attempt.group].append(record)
-        again = not self._cancelled and not self._broken and not self._is_final(self._records[attempt.group])
+        again = self._groups.keep(attempt.group, record, time.monotonic(), going=not (self._cancelled or self._broken))
         if record["cause"]:
             self._tell(f"{self._batch.title}: {ending(attempt, record)}{' - retrying' if again else ''}")
-        if again:
-            group = next(group for group in self._batch.groups if group["name"] == attempt.group)
-            cause = record["cause"]
-            self._not_before[attempt.group] = time.monotonic() + (reason_of(cause["reason"]).pause_s if cause else 0.0)
-            self._waiting.append(group)
 
     # While an attempt runs
 
@@ -462,18 +446,14 @@ class Engine:
         selector = anchors.category_selector(self._batch.run_id, self._batch.category)
         return cleanup.clean(self._client, self._namespace, selector, lost_nodes=self._lost_nodes())
 
-    def _members(self) -> set[str]:
-        return {name for group in self._batch.groups for name in group["nodes"]}
-
     def _lost_nodes(self) -> set[str]:
         """Members whose kubelets will confirm nothing any more."""
         now = time.monotonic()
-        return {name for name in self._members() if self._contact.trouble(name) and self._contact.settled(name, now)}
+        return {name for name in self._groups.members() if self._contact.trouble(name) and self._contact.settled(name, now)}
 
     def _look_again(self, *, watched: bool) -> dict[str, NodeState | None] | None:
-        before = {name: states_before(self._records, name) for name in sorted(self._members())}
         look = LastLook(self._pools[Step.ASK_REFUSAL], self._steps.look_at, self._contact, self._fitness, self._tell)
-        return look.take(before, self._drain if watched else None, lambda: self._alive() and not (self._cancelled or self._broken))
+        return look.take(self._groups.states_before(), self._drain if watched else None, lambda: self._alive() and not (self._cancelled or self._broken))
 
     def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
         name = attempt.name
@@ -497,4 +477,4 @@ class Engine:
             return
         self._told_at = now
         running = sum(1 for attempt in self._live.values() if attempt.state is State.RUNNING)
-        self._tell(progress_line(self._batch.title, len(self._batch.groups), len(self._waiting), len(self._live), running))
+        self._tell(progress_line(self._batch.title, len(self._batch.groups), len(self._groups.waiting), len(self._live), running))

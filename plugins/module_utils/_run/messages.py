@@ -54,3 +54,4 @@ class Batch:
     deadline_at: float  # wall clock seconds
     planned: dict[str, NodeState] = dataclasses.field(default_factory=dict)  # by node: what it was when the run was planned
     finished: dict[str, list[AttemptRecord]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start
+    is_search: bool = False  # its groups are questions: without a member one would be another question, and is not repeated

@@ -73,12 +73,6 @@ def _pod(pod: Facts, launcher: Facts | None, log: tuple[str, bool] | None, probl
     )
 
 
-def states_before(records: t.Mapping[str, t.Sequence[AttemptRecord]], node: str) -> list[NodeState]:
-    """What a node was when its tests began. records: by group."""
-    seen = (item for group in records.values() for record in group for item in record.get("machines") or ())
-    return [item["before"] for item in seen if item["node"] == node and item["before"]]
-
-
 def observation_of(
     groups: t.Sequence[Group],
     records: t.Mapping[str, list[AttemptRecord]],

@@ -130,7 +130,7 @@ def test_the_last_look_at_many_nodes_is_one_list(tmp_path):
 
     made._client.list_result, made._client.list = list_result, lambda _path, **_options: []
     made._client.delete = lambda _path: None
-    made._waiting = [{"name": "g001", "nodes": names}]
+    made._groups.waiting = [{"name": "g001", "nodes": names}]
     for name in names:
         made._on_node("ADDED", node(name))
     made._admit()
@@ -160,15 +160,15 @@ def lose_contact(made, records):
     made._contact.grace_s = 0
     names = [f"n{index}" for index in range(8)]
     made._batch.groups[:] = [{"name": f"g{index}", "nodes": [name]} for index, name in enumerate(names)]
-    made._records = {group["name"]: [] for group in made._batch.groups}
-    made._records["g0"] = records
-    made._waiting = []
+    made._groups.records = {group["name"]: [] for group in made._batch.groups}
+    made._groups.records["g0"] = records
+    made._groups.waiting = []
     for name in names[:4]:
         made._on_node("MODIFIED", node(name, "Unknown"))
     for name in names[4:]:
         made._on_node("MODIFIED", node(name))
     made._check_contact()
-    assert made._records["g0"][0]["cause"]["reason"] == "NodeLost", "half of the nodes may really be down"
+    assert made._groups.records["g0"][0]["cause"]["reason"] == "NodeLost", "half of the nodes may really be down"
     made._on_node("MODIFIED", node("n4", "Unknown"))
     made._check_contact()
 
@@ -177,8 +177,8 @@ def test_losing_contact_with_most_of_the_cluster_accuses_no_node(tmp_path):
     made = engine(tmp_path)
     lose_contact(made, [attempt_record(1, "failed", Said("NodeLost", "n0 was lost", ("n0",)))])
     assert "5 of 8 nodes" in made._broken
-    assert made._records["g0"][0]["outcome"] == "cancelled"
-    assert (made._records["g0"][0]["cause"]["reason"], made._records["g0"][0]["cause"]["nodes"]) == ("Cancelled", [])
+    assert made._groups.records["g0"][0]["outcome"] == "cancelled"
+    assert (made._groups.records["g0"][0]["cause"]["reason"], made._groups.records["g0"][0]["cause"]["nodes"]) == ("Cancelled", [])
 
 
 def test_a_resumed_run_acquits_whom_the_first_start_had_acquitted(tmp_path):
@@ -207,9 +207,9 @@ def test_an_interruption_does_not_use_up_the_repetition_of_a_group(tmp_path):
     made = engine(tmp_path)
     cut_short = attempt_record(1, "cancelled", Said("Cancelled", "the play was ended"))
     evicted = attempt_record(2, "failed", Said("Evicted", "drained"))
-    assert not made._is_final([cut_short])
-    assert not made._is_final([cut_short, evicted]), "undisturbed, the same eviction would have been repeated"
-    assert made._is_final([cut_short, evicted, {**evicted, "attempt": 3}])
+    assert not made._groups.is_final(GROUP, [cut_short])
+    assert not made._groups.is_final(GROUP, [cut_short, evicted]), "undisturbed, the same eviction would have been repeated"
+    assert made._groups.is_final(GROUP, [cut_short, evicted, {**evicted, "attempt": 3}])
 
 
 def test_a_node_that_was_not_ready_before_its_test_is_left_out_and_not_condemned(tmp_path):
@@ -228,12 +228,12 @@ def test_a_group_of_which_no_node_can_be_tested_ends_at_once_with_the_reason(tmp
     made = engine(tmp_path)
     made._contact.grace_s = 0
     made._batch.bounds["retries"] = 0
-    made._batch.groups[:] = made._waiting[:] = [{"name": "g001", "nodes": ["n0"]}]
+    made._batch.groups[:] = made._groups.waiting[:] = [{"name": "g001", "nodes": ["n0"]}]
     made._on_node("MODIFIED", node("n0", "False"))
     for name in ("n2", "n3", "n4"):
         made._on_node("ADDED", node(name))
     made._admit()
-    (record,) = made._records["g001"]
+    (record,) = made._groups.records["g001"]
     assert not made._live and record["outcome"] == "not_started"
     assert (record["cause"]["reason"], record["cause"]["nodes"]) == ("NodeUnavailable", ["n0"])
     assert "Ready=False" in record["cause"]["message"]
@@ -266,7 +266,7 @@ def test_nodes_that_are_all_short_of_gpus_are_left_out_and_not_condemned(tmp_pat
         made._batch.planned[name] = {"uid": None, "boot_id": None, "gpus": 8, "trouble": None}
         made._on_node("MODIFIED", node(name, gpus=0))
     made._admit()
-    (record,) = made._records["g001"]
+    (record,) = made._groups.records["g001"]
     assert record["cause"]["reason"] == "NodeUnavailable" and "device plugin" in record["cause"]["message"]
 
 
@@ -349,8 +349,8 @@ def test_why_a_log_could_not_be_read_is_the_cause_and_the_group_is_run_again(tmp
     launcher = attempt.launcher()["name"]
     made._on_taken(Taken(Step.COLLECT, attempt.name, result=Collected(problems={launcher: "401: the token has expired"})))
     made._to_done(attempt)
-    (record,) = made._records["g001"]
+    (record,) = made._groups.records["g001"]
     assert record["cause"]["reason"] == "LogUnavailable" and "401: the token has expired" in record["cause"]["message"]
-    assert [group["name"] for group in made._waiting] == ["g001"]
+    assert [group["name"] for group in made._groups.waiting] == ["g001"]
     made._admit()
     assert not made._live, "not at once: what kept the log back is still there"
