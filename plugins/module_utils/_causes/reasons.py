@@ -144,6 +144,12 @@ def finding(
     return {"reason": row.name, "node": node, "message": message, "evidence": list(evidence), "hint": hint or row.hint, "note": is_note}
 
 
+def mass_event(kind: str, count: int, size: int) -> str:
+    """What is said of evidence that most nodes show at once."""
+    look = "look at the agent that sets it, and at what was changed on all nodes"
+    return f"{count} of {size} nodes show the same at once ({kind}): {look}; no node is accused"
+
+
 def as_markdown() -> str:
     """The page docs/reasons.md."""
     lines = [

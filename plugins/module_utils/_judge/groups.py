@@ -25,7 +25,7 @@ from .._common.shapes import (
 )
 from .._criteria.criteria import number
 from .._measure.measurement import is_unstable
-from .machines import LastLook, machine_findings
+from .machines import LastLook, left_out, machine_findings
 from .ranks import VERDICT_ORDER, Rank, failing, rank, unique, worse
 
 # Verdicts of a measurement whose values may be compared with limits all the same.
@@ -61,13 +61,15 @@ def judge_group(
     findings = sorted(unique(findings), key=lambda item: (item["note"], rank(item)))
     verdict, members = _group_verdict(findings), _members(group, findings, _group_verdict(findings))
     told = machine_findings(group["nodes"], attempts, last_look, unseen=unseen)
-    if any(reason_of(item["reason"]).effect == "convicts" for item in told) and verdict != "passed":
+    absent = left_out(attempts)
+    explains = any(reason_of(item["reason"]).effect == "convicts" and item["node"] not in absent for item in told)
+    if explains and verdict != "passed":
         # The machine explains what its group ended with.
         findings = sorted(unique([*told, *findings]), key=lambda item: (item["note"], rank(item)))
         verdict, members = _group_verdict(findings), _members(group, findings, _group_verdict(findings))
     elif told:
         findings = [*findings, *told]
-        verdict, members = max(verdict, _group_verdict(told), key=VERDICT_ORDER.index), _with_machines(members, told)
+        verdict, members = max(verdict, _group_verdict(told), key=VERDICT_ORDER.index), _with_machines(members, told, absent)
     return {
         "name": group["name"],
         "nodes": list(group["nodes"]),
@@ -259,13 +261,16 @@ def _members(group: Group, findings: list[Finding], verdict: Verdict) -> dict[st
     return members
 
 
-def _with_machines(members: t.Mapping[str, Member], told: t.Sequence[Finding]) -> dict[str, Member]:
-    """What became of the machines, beside what the test said of them: it touches only the nodes that it names."""
+def _with_machines(members: t.Mapping[str, Member], told: t.Sequence[Finding], absent: t.Collection[str]) -> dict[str, Member]:
+    """What became of the machines, beside what the test said of them: it touches only the nodes that it names.
+
+    absent: members that the last attempt began without, of which it says nothing.
+    """
     states: dict[str, NodeVerdict] = {"convicts": "failed", "suspects": "suspect", "untested": "untested"}
     result = dict(members)
     for item in told:
         node = t.cast(str, item["node"])
-        known = result[node]
+        known: Member = {"verdict": "passed", "findings": []} if node in absent else result[node]
         verdict = worse(known["verdict"], states[reason_of(item["reason"]).effect])
         result[node] = {**known, "verdict": verdict, "findings": [item, *known["findings"]]}
     return result

@@ -13,6 +13,7 @@ import typing as t
 
 from .._causes.api_words import Waiting, reason_of_word, refusal_of, waiting_of
 from .._causes.exit_codes import KILLED
+from .._causes.reasons import reason_of
 from .._common.hostlist import fold
 from .._common.shapes import HealthEvent, NodeState, Outcome, Untested
 from .._workload.mpi_script import SETUP_ERROR, SETUP_EXIT_CODE
@@ -78,6 +79,8 @@ class Attempt:
     fewest_gpus: dict[str, int] = dataclasses.field(default_factory=dict)  # that its nodes offered meanwhile
     excluded: list[Untested] = dataclasses.field(default_factory=list)  # members of the group that it began without
     health: list[HealthEvent] = dataclasses.field(default_factory=list)
+    mass_event: str = ""  # what most nodes show at once, which is no node's own illness
+    under_event: set[str] = dataclasses.field(default_factory=set)  # its nodes that show it
     refusal: str = ""  # why the cluster does not let the Job create its pods, where no patience mends that
     events: list[str] = dataclasses.field(default_factory=list)
     logs: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
@@ -112,6 +115,16 @@ class Attempt:
         if all(item["node"] != told["node"] for item in self.health):
             self.health.append(told)
 
+    def see_event(self, nodes: t.Collection[str], event: str) -> None:
+        """What these of its nodes show is shown by most nodes: it condemns none of them, also not those that showed it first."""
+        accused = self.decision is not None and self.decision.reason == "HardwareFailureDetected"
+        if not nodes or (self.decision is not None and not accused):
+            return
+        self.health = [item for item in self.health if item["node"] not in nodes]
+        self.mass_event, self.under_event = event, self.under_event | set(nodes)
+        if accused and not self.health:
+            self.decision = _under_event(self)
+
     def see_node(self, name: str, state: NodeState | None) -> None:
         """Takes in what a watch says of one of its nodes: until a pod is there, what it is; from then on, what becomes of it."""
         if not self.has_come(name) and self.started_at is None:
@@ -144,6 +157,14 @@ class Attempt:
         ended = any(other["terminated"] or other["phase"] in ("Succeeded", "Failed") for other in self.pods.values())
         if leaving and self.decision is None and not ended and pod["name"] not in self.removed:
             self.removed.append(pod["name"])
+
+
+def nothing_left(excluded: t.Sequence[Untested]) -> Decision:
+    """The end of an attempt of whose members none can be tested; each keeps its own reason, whatever the others' is."""
+    absent = [item for item in excluded if reason_of(item["reason"]).effect != "convicts"] or excluded
+    reason = absent[0]["reason"]
+    words = "; ".join(f"{item['node']}: {item['message']}" for item in excluded)
+    return Decision("not_started", reason, words, [item["node"] for item in absent if item["reason"] == reason])
 
 
 def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], news: News = QUIET) -> Decision | None:
@@ -193,10 +214,14 @@ def _launcher_ended(attempt: Attempt) -> Decision | None:
 
 
 def _unwell(attempt: Attempt) -> Decision | None:
-    if not attempt.health:
-        return None
-    named = [item["node"] for item in attempt.health]
-    return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
+    if attempt.health:
+        named = [item["node"] for item in attempt.health]
+        return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
+    return _under_event(attempt) if attempt.mass_event else None
+
+
+def _under_event(attempt: Attempt) -> Decision:
+    return Decision("failed", "NodeUnavailable", attempt.mass_event, sorted(attempt.under_event))
 
 
 def _node_lost(attempt: Attempt, news: News) -> Decision | None:
@@ -207,9 +232,10 @@ def _node_lost(attempt: Attempt, news: News) -> Decision | None:
         when = "during the test" if started else "before the test had begun"
         text = "; ".join(f"{_were(names)} lost {when} ({why})" for why, names in _by_reason(news.lost))
         return Decision(outcome, "NodeLost" if started else "NodeUnavailable", text, sorted(news.lost))
-    if news.deleted:
-        text = "; ".join(f"{_were(names)} deleted from the cluster ({why})" for why, names in _by_reason(news.deleted))
-        return Decision(outcome, "NodeUnavailable", text, sorted(news.deleted))
+    gone = [f"{_were(names)} deleted from the cluster ({why})" for why, names in _by_reason(news.deleted)]
+    gone += [f"{_were(names)} taken away ({why})" for why, names in _by_reason(news.left)]
+    if gone:
+        return Decision(outcome, "NodeUnavailable", "; ".join(gone), sorted({*news.deleted, *news.left}))
     return None
 
 

@@ -17,6 +17,7 @@ import typing as t
 
 from .._archive.journal import Journal
 from .._causes.classify import NOT_READ
+from .._causes.record import acquitted, under_mass_event
 from .._causes.wordings import reason_of_wording
 from .._cluster.client import Client
 from .._cluster.kinds import NODE, POD
@@ -24,15 +25,16 @@ from .._common.errors import ClusterError
 from .._common.shapes import AttemptRecord, CleanupProof, Group, NodeState, Observation, Untested
 from .._workload import names
 from . import anchors, cleanup
-from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods
+from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods, nothing_left
 from .contact import Contact
-from .fitness import Fitness
+from .fitness import Eyes, Fitness
 from .groups import Groups
+from .illness import Health
 from .last_look import LastLook
 from .logs import PodLog
 from .messages import Batch, Seen, Step, Taken
 from .pool import Pool
-from .projections import Facts, lost_reason, node_state
+from .projections import Facts
 from .records import acquit, ending, observation_of, progress_line, record_of, refusal_by, words_of
 from .steps import Collected, Steps
 from .watcher import Watcher
@@ -50,22 +52,20 @@ RELEASE_S = 60.0
 # How long a batch that is to end waits for steps that hang.
 HURRY_S = 45.0
 
-Health: t.TypeAlias = t.Callable[[Facts], dict[str, t.Any] | None]
-
 
 class Engine:
-    """Runs one batch. health returns {message, evidence} of a node that is unwell, or None."""
+    """Runs one batch."""
 
     def __init__(
         self,
         client: Client,
         batch: Batch,
         *,
-        health: Health | None = None,
+        eyes: Eyes = Eyes(),  # noqa: B008 - immutable
         progress: t.Callable[[str], None] = lambda _text: None,
         alive: t.Callable[[], bool] = lambda: True,
     ) -> None:
-        self._client, self._batch, self._health, self._tell, self._alive = client, batch, health, progress, alive
+        self._client, self._batch, self._tell, self._alive = client, batch, progress, alive
         self._namespace = batch.template["namespace"]
         self._steps = Steps(client, batch.template, batch.run_id, batch.category, batch.run_dir)
         self._queue: queue.Queue[Seen | Taken] = queue.Queue()
@@ -77,8 +77,9 @@ class Engine:
             Step.POLL_LOG: Pool(WORKERS, "poll"),
             Step.ASK_REFUSAL: Pool(FEW, "ask"),
         }
-        self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S))
-        self._fitness = Fitness(self._contact, batch.planned, batch.template.get("tolerations", ()), self._unwell)
+        self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S), eyes.departure)
+        self._health = Health(eyes.unwell, batch.planned)
+        self._fitness = Fitness(self._contact, self._health, batch.planned, batch.template.get("tolerations", ()))
         self._groups = Groups(batch)
         self._live: dict[str, Attempt] = {}  # by object name
         self._busy: dict[str, str] = {}  # node → attempt that holds it
@@ -153,11 +154,14 @@ class Engine:
         self._broken = self._contact.outage(time.monotonic())
         if not self._broken:
             return
-        for group, record in acquit(self._groups.records, self._contact.silent_nodes(), self._broken).items():
-            self._journal.write("attempt_acquitted", time.time(), category=self._batch.category, group=group, record=record)
+        self._acquit("NodeLost", self._contact.silent_nodes(), lambda record: acquitted(record, self._broken))
         for attempt in self._live.values():
             if attempt.decision and attempt.decision.reason == "NodeLost":
                 attempt.decision = Decision("cancelled", "Cancelled", self._broken)
+
+    def _acquit(self, reason: str, nodes: t.Collection[str], instead: t.Callable[[AttemptRecord], AttemptRecord]) -> None:
+        for group, record in acquit(self._groups.records, reason, nodes, instead).items():
+            self._journal.write("attempt_acquitted", time.time(), category=self._batch.category, group=group, record=record)
 
     def _never_started(self, group: Group, why: str) -> AttemptRecord:
         attempt = self._new_attempt(group, [])
@@ -188,8 +192,7 @@ class Engine:
         if attempt.nodes:
             self._to_creating(attempt)
             return
-        words = "; ".join(f"{item['node']}: {item['message']}" for item in excluded)
-        attempt.decision = Decision("not_started", excluded[0]["reason"], words, [item["node"] for item in excluded])
+        attempt.decision = nothing_left(excluded)
         self._keep(attempt, record_of(attempt, attempt.decision))
 
     def _new_attempt(self, group: Group, excluded: list[Untested]) -> Attempt:
@@ -235,23 +238,33 @@ class Engine:
         name, now = node["metadata"]["name"], time.monotonic()
         if event == "DELETED":
             self._contact.lose(name, now)
+            self._health.forget(name)
         else:
             self._contact.see(node, now)
         holder = self._busy.get(name)
         attempt = self._live.get(holder) if holder else None
         if attempt and attempt.decision is None:
             attempt.see_node(name, self._contact.state(name))
-            if event != "DELETED" and attempt.state is not State.CREATING:
-                self._check_health(attempt, node)
+        if event != "DELETED":
+            self._check_health(node, attempt if attempt and attempt.decision is None and attempt.state is not State.CREATING else None)
 
-    def _check_health(self, attempt: Attempt, node: Facts) -> None:
-        unwell = self._unwell(node)
-        if unwell:
-            attempt.see_illness({"node": node["metadata"]["name"], "message": unwell["message"], "evidence": unwell["evidence"]})
+    def _check_health(self, node: Facts, attempt: Attempt | None) -> None:
+        """attempt: whose node it is."""
+        name = node["metadata"]["name"]
+        grown = self._health.see(node, time.monotonic())
+        told, shared = self._health.told(name), self._health.event(name)
+        if told and attempt and not shared:
+            attempt.see_illness({"node": name, "message": told["message"], "evidence": told["evidence"]})
+        elif shared and attempt:
+            attempt.see_event({name}, shared)
+        if grown:
+            self._on_mass_event(shared, set(self._health.under_event()))
 
-    def _unwell(self, node: Facts) -> dict[str, t.Any] | None:
-        """What the health expression says of a node; of one that is silent it would say old news."""
-        return self._health(node) if self._health and lost_reason(node) is None else None
+    def _on_mass_event(self, event: str, ill: set[str]) -> None:
+        """Most nodes show the same at once: nobody is accused of it, nor are those that were accused while it was coming."""
+        self._acquit("HardwareFailureDetected", ill, lambda record: under_mass_event(record, event))
+        for attempt in self._live.values():
+            attempt.see_event(ill.intersection(attempt.nodes), event)
 
     def _on_pod(self, event: str, pod: Facts) -> None:
         attempt = self._live.get(pod["job"] or "")
@@ -305,9 +318,10 @@ class Engine:
             found = t.cast(Collected, taken.result)
             attempt.logs, attempt.events, attempt.log_problems = found.logs, found.events, found.problems
             for node in found.nodes:
-                self._check_health(attempt, node)
+                name = node["metadata"]["name"]
                 self._contact.see(node, time.monotonic())
-                attempt.after[node["metadata"]["name"]] = node_state(node)
+                self._check_health(node, attempt)
+                attempt.after[name] = self._contact.state(name)
         else:
             attempt.log_problems = {pod["name"]: words_of(taken.error) for pod in attempt.pods_to_log()}
             attempt.events.append(f"{NOT_READ}{words_of(taken.error)}")
@@ -447,13 +461,13 @@ class Engine:
         return cleanup.clean(self._client, self._namespace, selector, lost_nodes=self._lost_nodes())
 
     def _lost_nodes(self) -> set[str]:
-        """Members whose kubelets will confirm nothing any more."""
-        now = time.monotonic()
-        return {name for name in self._groups.members() if self._contact.trouble(name) and self._contact.settled(name, now)}
+        return self._contact.given_up(self._groups.members(), time.monotonic())
 
     def _look_again(self, *, watched: bool) -> dict[str, NodeState | None] | None:
-        look = LastLook(self._pools[Step.ASK_REFUSAL], self._steps.look_at, self._contact, self._fitness, self._tell)
-        return look.take(self._groups.states_before(), self._drain if watched else None, lambda: self._alive() and not (self._cancelled or self._broken))
+        look = LastLook(self._pools[Step.ASK_REFUSAL], self._steps.look_at, self._contact, self._health, self._fitness, self._tell)
+        return look.take(
+            self._groups.states_before(), self._drain if watched else None, lambda: self._alive() and not (self._cancelled or self._broken)
+        )
 
     def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
         name = attempt.name

@@ -26,13 +26,20 @@ class Groups:
         self._not_before: dict[str, float] = {}  # by group that is to be repeated
 
     def is_final(self, group: Group, records: t.Sequence[AttemptRecord]) -> bool:
-        """Whether a group needs no further attempt. One that was cancelled was never really tried, and uses up no repetition."""
-        tried = [record for record in records if record["outcome"] != "cancelled"]
+        """Whether a group needs no further attempt.
+
+        One that was cancelled was never really tried, and uses up no repetition; those that began without a node that was not there have
+        repetitions of their own.
+        """
         if not records or records[-1]["outcome"] == "cancelled":
             return False
         cause = records[-1]["cause"]
-        again = cause is not None and (cause["retryable"] or self._has_others(group, records))
-        return not (again and len(tried) <= self._batch.bounds["retries"])
+        if cause is None or not (cause["retryable"] or self._has_others(group, records)):
+            return True
+        tried = [record for record in records if record["outcome"] != "cancelled"]
+        missed = [record for record in tried if record["outcome"] == "not_started" and _reason(record) == "NodeUnavailable"]
+        retries: int = self._batch.bounds["retries"]
+        return max(len(missed), len(tried) - len(missed)) > retries
 
     def _has_others(self, group: Group, records: t.Sequence[AttemptRecord]) -> bool:
         """Whether the last attempt condemned members, and others are left who have proven nothing for somebody else's death."""
@@ -76,6 +83,10 @@ class Groups:
                 if item["before"] and item["node"] in found:
                     found[item["node"]].append(item["before"])
         return found
+
+
+def _reason(record: AttemptRecord) -> str | None:
+    return record["cause"]["reason"] if record["cause"] else None
 
 
 def condemned(records: t.Sequence[AttemptRecord]) -> dict[str, Untested]:

@@ -10,8 +10,10 @@ import typing as t
 
 from .._common.errors import ClusterError
 from .._common.shapes import NodeState
+from .._common.times import utc
 from .contact import Contact
 from .fitness import Fitness
+from .illness import Health
 from .pool import Pool
 from .projections import Facts
 from .records import words_of
@@ -29,10 +31,12 @@ class LastLook:
         pool: Pool,
         read: t.Callable[[t.Sequence[str]], t.Sequence[Facts]],
         contact: Contact,
+        health: Health,
         fitness: Fitness,
         tell: t.Callable[[str], None],
     ) -> None:
-        self._pool, self._read, self._contact, self._fitness, self._tell = pool, read, contact, fitness, tell
+        self._pool, self._read, self._tell = pool, read, tell
+        self._contact, self._health, self._fitness = contact, health, fitness
 
     def take(
         self, before: t.Mapping[str, list[NodeState]], listen: t.Callable[[], None] | None, going: t.Callable[[], bool]
@@ -54,7 +58,14 @@ class LastLook:
                 self._look(list(before))
         if not known or self._contact.out_of_touch():
             return None
-        return {name: self._contact.state(name) for name in before}
+        return {name: self._state(name) for name in before}
+
+    def _state(self, name: str) -> NodeState | None:
+        """The node with what is judged at the end alone: since when it is silent, and what condemns it by its own evidence."""
+        state, since, told = self._contact.state(name), self._contact.since(name), self._health.told(name)
+        if state and since is not None:
+            state = {**state, "since": utc(time.time() - time.monotonic() + since)}
+        return {**state, "illness": told} if state and told else state
 
     def _look(self, members: t.Sequence[str]) -> bool:
         """Reads the nodes; whether that was possible."""
@@ -63,5 +74,8 @@ class LastLook:
         except (ClusterError, concurrent.futures.TimeoutError, concurrent.futures.CancelledError) as error:
             self._tell(f"the nodes could not be looked at again: {words_of(error)}")
             return False
-        self._contact.read(members, found, time.monotonic())
+        now = time.monotonic()
+        self._contact.read(members, found, now)
+        for node in found:
+            self._health.see(node, now)
         return True

@@ -8,7 +8,7 @@ import time
 import typing as t
 
 from .._causes.classify import Said
-from .._causes.record import acquitted, attempt_record, pod_record
+from .._causes.record import attempt_record, pod_record
 from .._causes.wordings import reason_of_refusal
 from .._common.errors import ClusterError
 from .._common.shapes import AttemptRecord, CleanupProof, Group, GroupObservation, NodeSeen, NodeState, Observation, PodRecord
@@ -94,13 +94,16 @@ def refusal_by(error: Exception) -> str:
     return reason_of_refusal(None, str(error))
 
 
-def acquit(records: t.Mapping[str, list[AttemptRecord]], silent: t.Collection[str], why: str) -> dict[str, AttemptRecord]:
-    """Takes back the accusations of nodes that are silent together with most of the cluster. Returns the corrected records, by group."""
+def acquit(
+    records: t.Mapping[str, list[AttemptRecord]], reason: str, nodes: t.Collection[str], instead: t.Callable[[AttemptRecord], AttemptRecord]
+) -> dict[str, AttemptRecord]:
+    """Takes back the accusations, with this reason, of none but these nodes. Returns the corrected records, by group."""
     corrected = {}
     for group, own in records.items():
-        cause = own[-1]["cause"] if own else None
-        if cause and cause["reason"] == "NodeLost" and set(silent).issuperset(cause["nodes"]):
-            own[-1] = corrected[group] = acquitted(own[-1], why)
+        for index, record in enumerate(own):
+            cause = record["cause"]
+            if cause and cause["reason"] == reason and set(nodes).issuperset(cause["nodes"]):
+                own[index] = corrected[group] = instead(record)
     return corrected
 
 

@@ -15,6 +15,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.reco
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Decision, State
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Engine
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.fitness import Eyes
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Batch, Step, Taken
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts, node_facts, pod_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.records import record_of
@@ -66,7 +67,10 @@ def node(name, ready="True", *, uid=None, boot=None, gpus=None, cordoned=False):
 
 def test_a_node_that_fell_ill_while_nothing_ran_on_it_is_seen_when_its_test_starts(tmp_path):
     """Nothing changes on it any more, so no watch would ever tell of it."""
-    made = engine(tmp_path, health=lambda facts: {"message": "sick", "evidence": []} if facts["metadata"]["name"] == "n1" else None)
+    made = engine(
+        tmp_path,
+        eyes=Eyes(lambda facts: {"message": "sick", "evidence": [], "kinds": ["sick"]} if facts["metadata"]["name"] == "n1" else None),
+    )
     made._admit()
     attempt = only_attempt(made)
     assert attempt.nodes == ["n0"], "the other member is tested all the same"
@@ -115,7 +119,12 @@ def test_the_last_look_at_many_nodes_is_one_list(tmp_path):
     """512 single reads in a row would hold a failed full-scale group for a minute."""
     names = [f"n{index}" for index in range(100)]
     made = engine(
-        tmp_path, health=lambda facts: {"message": "sick", "evidence": []} if facts["status"]["nodeInfo"]["bootID"] == "sick" else None
+        tmp_path,
+        eyes=Eyes(
+            lambda facts: (
+                {"message": "sick", "evidence": [], "kinds": ["sick"]} if facts["status"]["nodeInfo"]["bootID"] == "sick" else None
+            )
+        ),
     )
     asked = []
 
