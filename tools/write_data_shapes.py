@@ -30,9 +30,10 @@ per second); unknown is `null`, never 0 or "". A key marked *optional* may be ab
 
 Files of the archive: `spec.json` request, `snapshot.json`, `plan.json`, `run.json` run meta, `journal.jsonl` (one JSON
 object a line: `at`, `event`, and what the event is about: `batch_start`, `attempt_creating`, `attempt_running`,
-`attempt_decided`, `attempt_deleting`, `attempt_done` with the attempt record, `batch_end` with the cleanup proof),
+`attempt_decided`, `attempt_deleting`, `attempt_done` with the attempt record, `attempt_acquitted` with the corrected one,
+`batch_end` with the cleanup proof),
 `observations/<category>.json`, `judged/<category>.json`, `isolation/<category>.json` (docs/isolation.md) with a drawing
-beside it, `logs/`, `report.json`, `report.txt`, `MANIFEST.sha256`. A finished archive carries the manifest: whoever
+beside it, `last_look.json`, `logs/`, `report.json`, `report.txt`, `MANIFEST.sha256`. A finished archive carries the manifest: whoever
 goes on in it, or rebuilds its report, verifies it first.
 """
 TAIL = """

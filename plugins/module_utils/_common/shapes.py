@@ -423,6 +423,14 @@ class Observation(t.TypedDict):
     last_look: t.NotRequired[dict[str, NodeState | None] | None]  # its nodes at the end; a node None: it is gone; None: nobody could look
 
 
+class FinalLook(t.TypedDict):
+    """What has become of all tested nodes, looked at once more before the verdict: last_look.json of the archive."""
+
+    at: str
+    nodes: dict[str, NodeState | None] | None  # a node None: it is gone; None: nobody could look
+    why: str  # why nobody could
+
+
 # --- measurement: what logs prove (_measure) ---
 
 MeasurementFinding = t.TypedDict(

@@ -20,13 +20,12 @@ from .._common.shapes import (
     JudgedGroup,
     Measurement,
     Member,
-    NodeVerdict,
     Verdict,
 )
 from .._criteria.criteria import number
 from .._measure.measurement import is_unstable
 from .machines import LastLook, left_out, machine_findings
-from .ranks import VERDICT_ORDER, Rank, failing, rank, unique, worse
+from .ranks import STATES, VERDICT_ORDER, Rank, failing, rank, unique, worse
 
 # Verdicts of a measurement whose values may be compared with limits all the same.
 COMPARABLE = (None, "ThresholdViolation")
@@ -266,12 +265,11 @@ def _with_machines(members: t.Mapping[str, Member], told: t.Sequence[Finding], a
 
     absent: members that the last attempt began without, of which it says nothing.
     """
-    states: dict[str, NodeVerdict] = {"convicts": "failed", "suspects": "suspect", "untested": "untested"}
     result = dict(members)
     for item in told:
         node = t.cast(str, item["node"])
         known: Member = {"verdict": "passed", "findings": []} if node in absent else result[node]
-        verdict = worse(known["verdict"], states[reason_of(item["reason"]).effect])
+        verdict = worse(known["verdict"], STATES[reason_of(item["reason"]).effect])
         result[node] = {**known, "verdict": verdict, "findings": [item, *known["findings"]]}
     return result
 

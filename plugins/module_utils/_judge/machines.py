@@ -34,6 +34,7 @@ def machine_findings(
         told = (
             _condemned(node, attempts[:-1])
             or became(node, seen, look, {len(seen) - 1})
+            or _short_for_a_while(node, seen)
             or _left_out(node, attempts)
             or _absent(node, attempts)
             or _unseen(node, attempts, unseen)
@@ -168,7 +169,7 @@ def _ill(node: str, look: LastLook | None) -> Finding | None:
 
 
 def _lost_gpus(node: str, seen: Seen, look: LastLook | None) -> Finding | None:
-    had = max((item["before"]["gpus"] for _attempt, item in seen if item["before"] and item["before"]["gpus"] is not None), default=0)
+    had = _had(seen)
     states = [state for index in range(len(seen)) for state in _later(node, seen, index, look)]
     now = states[-1]["gpus"] if states else None
     if now is not None and now < had and _all_gone_on_most(look):
@@ -176,11 +177,19 @@ def _lost_gpus(node: str, seen: Seen, look: LastLook | None) -> Finding | None:
     if now is not None and now < had:
         text = f"it offers {now} GPUs, it offered {had} when its test began"
         return finding("HardwareFailureDetected", text, node=node, evidence=[f"allocatable GPUs: {had}, then {now}"])
-    fewest = min((item["fewest_gpus"] for _attempt, item in seen if item["fewest_gpus"]), default=had)
-    if fewest < had:
-        text = f"it offered {fewest} of its {had} GPUs for a while under test"
-        return finding("DeviceRejected", text, node=node, evidence=[f"allocatable GPUs: {had}, {fewest}, {now}"])
     return None
+
+
+def _short_for_a_while(node: str, seen: Seen) -> Finding | None:
+    had, fewest = _had(seen), min((item["fewest_gpus"] for _attempt, item in seen if item["fewest_gpus"]), default=None)
+    if fewest is None or fewest >= had:
+        return None
+    text = f"it offered {fewest} of its {had} GPUs for a while under test"
+    return finding("DeviceRejected", text, node=node, evidence=[f"allocatable GPUs: {had}, {fewest} under test"])
+
+
+def _had(seen: Seen) -> int:
+    return max((item["before"]["gpus"] for _attempt, item in seen if item["before"] and item["before"]["gpus"] is not None), default=0)
 
 
 def _all_gone_on_most(look: LastLook | None) -> bool:

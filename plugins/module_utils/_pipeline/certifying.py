@@ -17,6 +17,7 @@ from .batches import category_to_run, engine_of, run_category
 from .categories import effective_category, judge_run_category
 from .discovery import discover
 from .isolating import isolation_turn
+from .looking import look_at_all
 from .reporting import write_report
 from .runs import open_run, plan_of, request_of
 
@@ -51,6 +52,7 @@ def certify(
             _certify_category(run, category, client, progress)
         except ReadinessError as error:
             run.write(run.judged(category["id"]), judge_run_category(run, effective_category(run, category["id"]), error.render()))
+    look_at_all(run, client, progress=progress)
     report, _text, _changed = write_report(run)
     return report, run
 

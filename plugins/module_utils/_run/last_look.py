@@ -17,6 +17,7 @@ from .illness import Health
 from .pool import Pool
 from .projections import Facts
 from .records import words_of
+from .watcher import OUTAGE_S
 
 # A read of the nodes is waited for no longer than this.
 LOOK_S = 60.0
@@ -44,9 +45,13 @@ class LastLook:
         """By node, its state, None if it is gone; None altogether when nobody can tell.
 
         before: by node, what it was when its tests began. listen: lets the watch speak; None where none runs. going: whether there is time.
-        A trouble that may pass gets the grace time to do so.
+        A trouble that may pass gets the grace time to do so; where no watch runs, an API server that is away gets `OUTAGE_S`.
         """
         known = (going() and self._look(list(before))) or (listen is not None and bool(self._contact.nodes))
+        gives_up = time.monotonic() + OUTAGE_S
+        while not known and listen is None and going() and time.monotonic() < gives_up:
+            time.sleep(LOOK_EVERY_S)
+            known = self._look(list(before))
         ends = time.monotonic() + self._contact.grace_s
         while known and going() and time.monotonic() < ends:
             if all(self._fitness.settled(name, states, time.monotonic()) for name, states in before.items()):
