@@ -363,3 +363,90 @@ def test_why_a_log_could_not_be_read_is_the_cause_and_the_group_is_run_again(tmp
     assert [group["name"] for group in made._groups.waiting] == ["g001"]
     made._admit()
     assert not made._live, "not at once: what kept the log back is still there"
+
+
+def ill_once_marked(facts):
+    xid = any(item["type"] == "GpuXidError" and item["status"] == "True" for item in facts["status"]["conditions"])
+    return {"message": "GpuXidError=True", "evidence": ["condition GpuXidError=True"], "kinds": ["xid"]} if xid else None
+
+
+def marked(name):
+    conditions = [{"type": "Ready", "status": "True"}, {"type": "GpuXidError", "status": "True"}]
+    return node_facts({"metadata": {"name": name}, "status": {"conditions": conditions}})
+
+
+def test_those_that_showed_first_what_most_nodes_show_are_acquitted_also_in_a_resumed_run(tmp_path):
+    """A monitor is rolled out: it marks one node after another, and the first had been condemned before the third was marked."""
+    made = engine(tmp_path, eyes=Eyes(ill_once_marked))
+    made._on_node("ADDED", node("n2"))
+    made._admit()
+    attempt = only_attempt(made)
+    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    made._on_pod("ADDED", pod_of(attempt, "our-job"))
+    made._on_pod("ADDED", pod_of(attempt, "our-job", 1, "n1"))
+    made._advance(attempt, time.monotonic())
+    made._on_node("MODIFIED", marked("n0"))
+    made._advance(attempt, time.monotonic())
+    assert (attempt.decision.reason, attempt.decision.nodes) == ("HardwareFailureDetected", ["n0"])
+    made._to_done(attempt)
+    made._on_node("MODIFIED", marked("n1"))
+    (record,) = made._groups.records["g001"]
+    assert (record["cause"]["reason"], record["cause"]["nodes"]) == ("NodeUnavailable", [])
+    assert "2 of 3 nodes show the same at once" in record["cause"]["message"]
+    again = finished_attempts(read_journal(str(tmp_path / "journal.jsonl")), "c01")
+    assert [item["cause"]["reason"] for item in again["g001"]] == ["NodeUnavailable"]
+    assert made._fitness.excluded(["n0"], time.monotonic())[0]["reason"] == "NodeUnavailable"
+
+
+def test_an_attempt_under_a_mass_event_ends_and_accuses_nobody(tmp_path):
+    made = engine(tmp_path, eyes=Eyes(ill_once_marked))
+    made._on_node("ADDED", node("n2"))
+    made._admit()
+    attempt = only_attempt(made)
+    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    for name in ("n0", "n1"):
+        made._on_node("MODIFIED", marked(name))
+    made._advance(attempt, time.monotonic())
+    assert attempt.health == [] and (attempt.decision.reason, attempt.decision.nodes) == ("NodeUnavailable", ["n0", "n1"])
+    assert record_of(attempt, attempt.decision)["cause"]["reason"] == "NodeUnavailable"
+
+
+def lost_attempt(number=1, *nodes):
+    return attempt_record(number, "failed", Said("NodeLost", f"{nodes[0]} was lost", nodes), started="2026-03-02T08:00:00Z")
+
+
+def test_a_group_is_tested_without_the_member_that_died_under_it(tmp_path):
+    """The others are untested for somebody else's death, also where no isolation follows."""
+    made = engine(tmp_path)
+    made._groups.waiting.clear()
+    assert made._groups.keep("g001", lost_attempt(1, "n1"), 0.0, going=True)
+    made._admit()
+    attempt = only_attempt(made)
+    assert (attempt.nodes, [(item["node"], item["reason"]) for item in attempt.excluded]) == (["n0"], [("n1", "NodeLost")])
+    assert not made._groups.keep("g001", lost_attempt(2, "n0"), 0.0, going=True), "nobody is left"
+
+
+def test_a_test_of_a_search_is_not_repeated_without_a_member(tmp_path):
+    made = engine(tmp_path)
+    made._batch.is_search = True
+    assert made._groups.is_final(GROUP, [lost_attempt(1, "n1")]), "without it, it would be another question"
+
+
+def test_beginning_without_a_node_that_is_away_does_not_use_up_the_repetition(tmp_path):
+    """Its crash had ended the first attempt, and the second waited for it in vain: the others must still be tested."""
+    made = engine(tmp_path)
+    crashed = attempt_record(1, "failed", Said(None, "exit 1"), exit_code=1, started="2026-03-02T08:00:00Z")
+    in_vain = attempt_record(2, "not_started", Said("NodeUnavailable", "n1 was lost before the test had begun", ("n1",)))
+    assert not made._groups.is_final(GROUP, [crashed, in_vain])
+    assert made._groups.is_final(GROUP, [crashed, in_vain, {**in_vain, "attempt": 3}]), "not for ever"
+    assert made._groups.is_final(GROUP, [crashed, in_vain, {**crashed, "attempt": 3}])
+
+
+def test_a_node_that_is_marked_to_be_taken_away_is_left_out(tmp_path):
+    made = engine(
+        tmp_path, eyes=Eyes(departure=lambda facts: "taint karpenter.sh/disrupted" if facts["metadata"]["name"] == "n1" else None)
+    )
+    made._admit()
+    attempt = only_attempt(made)
+    assert [(item["node"], item["reason"]) for item in attempt.excluded] == [("n1", "NodeUnavailable")]
+    assert "taint karpenter.sh/disrupted" in attempt.excluded[0]["message"]
