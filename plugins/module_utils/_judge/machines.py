@@ -128,7 +128,7 @@ def _rebooted(node: str, seen: Seen, look: LastLook | None, bearing: t.Collectio
         cause = attempt["cause"]
         unexplained = cause is not None and reason_of(cause["reason"]).effect in ("suspects", "convicts")
         mark = before.get("leaving") or (after.get("leaving") if after else None)
-        under_test = attempt["started"] is not None and (cause is None or unexplained) and not mark
+        under_test = _has_run(attempt) and (cause is None or unexplained) and not mark
         if under_test and after and _differ(before["boot_id"], after["boot_id"]):
             return _reboot("NodeLost", "it restarted under test", node, before, after)
         for later in _later(node, seen, index, look):
@@ -210,10 +210,15 @@ def _silent(node: str, seen: Seen, look: LastLook | None) -> Finding | None:
         cause = attempt["cause"]
         unexplained = cause is not None and reason_of(cause["reason"]).effect == "suspects"
         unended = [pod["name"] for pod in attempt["pods"] if pod["node"] == node and pod["exit_code"] is None]
-        if attempt["started"] is not None and unexplained and unended and _noticed_in_time(attempt, state):
+        if _has_run(attempt) and unexplained and unended and _noticed_in_time(attempt, state):
             text = f"it was lost during attempt {attempt['attempt']}, which ended with {_name(cause)} ({state['trouble']})"
             return finding("NodeLost", text, node=node, evidence=[f"how {name} ended was never told" for name in unended])
     return finding("NodeUnavailable", f"it was not Ready when its test was over ({state['trouble']})", node=node)
+
+
+def _has_run(attempt: AttemptRecord) -> bool:
+    """Whether the test had begun: all pods were seen running, or the launcher came to an end before a kubelet could tell of its own."""
+    return attempt["started"] is not None or any(pod["role"] == "launcher" and pod["exit_code"] is not None for pod in attempt["pods"])
 
 
 def _noticed_in_time(attempt: AttemptRecord, state: NodeState) -> bool:

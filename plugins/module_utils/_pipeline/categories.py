@@ -10,14 +10,14 @@ import typing as t
 from .._archive.run_directory import TERMINATION_SUFFIX, RunDirectory
 from .._causes.classify import Said
 from .._causes.record import attempt_record
-from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation
+from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation, SnapshotNode
 from .._criteria.category import criteria_of
 from .._judge.categories import apply_isolation, judge_category
 from .._judge.isolation import conclude_diagnose, conclusions
 from .._measure.measurement import measure
 from .._measure.profiles import files as profile_files
 from .._measure.profiles.results import select_logs
-from .._plan.settling import without
+from .._plan.settling import transport_of_rest, without
 
 NOTHING: Observation = {"groups": [], "cleanup": None, "cancelled": ""}
 
@@ -53,8 +53,9 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
     """A category judged by what was observed and what its logs prove; isolation is not looked at."""
     compiled = criteria_of(category, place=f"{run.plan}: {category['id']}")
     groups = {group["name"]: group for group in category["groups"]}
+    rows = run.read_snapshot()["nodes"]
     measurements = {
-        item["name"]: measure_attempt(run, category, groups[item["name"]], item["attempts"][-1])
+        item["name"]: measure_attempt(run, category, groups[item["name"]], item["attempts"][-1], rows)
         for item in observation["groups"]
         if item["attempts"]
     }
@@ -99,16 +100,19 @@ def broken_off(category: Category, why: str, proof: CleanupProof | None = None) 
     }
 
 
-def measure_attempt(run: RunDirectory, category: Category, group: Group, attempt: AttemptRecord) -> Measurement | None:
-    """What the logs of an attempt prove; None when there is none."""
+def measure_attempt(
+    run: RunDirectory, category: Category, group: Group, attempt: AttemptRecord, rows: t.Sequence[SnapshotNode]
+) -> Measurement | None:
+    """What the logs of an attempt prove; None when there is none. rows: of the snapshot."""
     paths = [os.path.join(run.path, log) for log in _logs(category, attempt)]
     if not paths:
         return None
-    expected = group.get("expected_transport")
+    members = _of_attempt(group, attempt)
+    expected = transport_of_rest(category, group, members, rows)
     context = {
         **{key: value for key, value in category["measure"].items() if key not in ("kind", "collective")},
         "exit_code": attempt["exit_code"],
-        "nodes": _of_attempt(group, attempt),
+        "nodes": members,
         "expect_transport": None if expected == "any" else expected,
         "termination_messages": [said for path in paths if os.path.exists(said := f"{path}{TERMINATION_SUFFIX}")] or None,
     }

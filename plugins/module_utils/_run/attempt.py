@@ -176,7 +176,11 @@ def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], news: Ne
     ended = _launcher_ended(attempt)
     if ended and ended.outcome == "succeeded":
         return ended
-    told = _unwell(attempt) or _pod_refused(attempt, news) or _node_lost(attempt, news)
+    told = _unwell(attempt) or _pod_refused(attempt, news)
+    if told is None and not (ended and attempt.started_at is None):
+        # A launcher that ended may have run with all its workers, also with one whose kubelet died before it told so. Its log says whether
+        # it had, and the judge what that means for a node that fell silent.
+        told = _node_lost(attempt, news)
     if told:
         return told
     if news.unsettled:

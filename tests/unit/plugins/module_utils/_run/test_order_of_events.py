@@ -38,8 +38,9 @@ MARK = "taint karpenter.sh/disrupted:NoSchedule"
 class Rehearsal:
     """One group on three of six nodes. dead: the machine that dies when the test has begun; then: what is told of it, and when."""
 
-    def __init__(self, folder, dead, then, announced=False):
-        self.now, self.dead, self.then, self.announced = 1000.0, dead, sorted(then.items(), key=lambda item: item[1]), announced
+    def __init__(self, folder, dead, then, *, announced=False, told_of_start=True):
+        self.now, self.dead, self.then = 1000.0, dead, sorted(then.items(), key=lambda item: item[1])
+        self.announced, self.told_of_start = announced, told_of_start
         clock = types.SimpleNamespace(monotonic=lambda: self.now, time=lambda: 1.7e9 + self.now, sleep=lambda _s: None)
         for module in (engine_module, records_module, last_look_module):
             module.time = clock
@@ -82,7 +83,7 @@ class Rehearsal:
     def start(self, attempt):
         first = attempt.number == 1
         for index, name in enumerate(attempt.nodes):
-            runs = first or name != self.dead
+            runs = name != self.dead or (first and self.told_of_start)
             state = {"running": {}} if runs else {"waiting": {"reason": "ContainerCreating"}}
             self.engine._on_pod("ADDED", self.pod(attempt, index, state, "Running" if runs else "Pending"))
         if first:
@@ -177,3 +178,17 @@ def test_a_machine_that_was_announced_to_go_is_condemned_in_no_order(tmp_path_fa
     judged = Rehearsal(tmp_path_factory.mktemp("run"), "n1", then, announced=True).play()
     assert verdicts(judged) == {"n0": "passed", "n1": "untested", "n2": "passed"}, judged["attempts"]
     assert judged["members"]["n1"]["findings"][0]["reason"] == "NodeUnavailable"
+
+
+@settings(max_examples=100, deadline=None)
+@given(missed=st.integers(0, 100), ends=st.integers(-60, 35))
+def test_a_worker_that_dies_before_its_kubelet_told_of_the_start_is_lost_if_the_test_ended_by_it(tmp_path_factory, missed, ends):
+    """It died in the second in which it began: what its launcher says shows that the test ran, whoever is heard first."""
+    then = {"node_is_missed": missed, "launcher_ends": max(0, missed + ends)}
+    judged = Rehearsal(tmp_path_factory.mktemp("run"), "n1", then, told_of_start=False).play()
+    assert verdicts(judged) == {"n0": "passed", "n1": "failed", "n2": "passed"}, judged["attempts"]
+
+
+def test_a_worker_that_dies_before_anything_ran_on_it_is_not_there(tmp_path):
+    judged = Rehearsal(tmp_path, "n1", {"node_is_missed": 10}, told_of_start=False).play()
+    assert verdicts(judged) == {"n0": "passed", "n1": "untested", "n2": "passed"}, judged["attempts"]
