@@ -39,7 +39,7 @@ def test_words_of_the_cluster_reach_neither_the_terminal_nor_the_archive_as_they
     """An eviction with a token and control characters in its message. It accuses nobody either, and the group is run again."""
     world = World(small(start_cluster, 2)).begin()
     world.until_running(N[1])
-    (pod,) = [item for item in world.objects("pods") if item["spec"].get("nodeName") == N[1]]
+    pod = world.pod_on(N[1])
     status = {"phase": "Failed", "reason": "Evicted", "message": HOSTILE}
     world.api.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": status})
     result = world.end()
@@ -52,8 +52,7 @@ def test_words_of_the_cluster_reach_neither_the_terminal_nor_the_archive_as_they
 
 def test_a_warning_of_the_start_that_mended_itself_does_not_hide_a_crash(start_cluster):
     world = World(small(start_cluster, faults=[{"kind": "crash", "node": N[2]}]), bounds={**BOUNDS, "retries": 0}).begin()
-    world.until(lambda: any(item["spec"].get("nodeName") == N[2] for item in world.objects("pods")), "its pod came")
-    (pod,) = [item["metadata"] for item in world.objects("pods") if item["spec"].get("nodeName") == N[2]]
+    pod = world.pod_on(N[2])["metadata"]
     about = {"kind": "Pod", "namespace": "default", "name": pod["name"], "uid": pod["uid"]}
     world.api.create(EVENTS, {
         "apiVersion": "v1", "kind": "Event", "type": "Warning", "reason": "FailedScheduling", "message": "0/3 nodes are available",
@@ -100,7 +99,7 @@ def test_a_pod_that_somebodys_finalizer_holds_shuts_the_gate_and_is_named(start_
     cluster = small(start_cluster, 2)
     world = World(cluster).begin()
     world.until_running(N[1])
-    (pod,) = [item["metadata"]["name"] for item in world.objects("pods") if item["spec"].get("nodeName") == N[1]]
+    pod = world.pod_on(N[1])["metadata"]["name"]
     world.api.patch(f"{PODS}/{pod}", {"metadata": {"finalizers": ["example.com/held"]}})
     try:
         result = world.end()

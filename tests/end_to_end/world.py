@@ -106,6 +106,24 @@ class World:
         """The pods, jobs … of the run, as kubectl sees them."""
         return json.loads(self.cluster.kubectl("get", plural, "-A", "-l", OURS, "-o", "json"))["items"]
 
+    def pod_on(self, node):
+        """The pod of the run on this node, once there is one."""
+        found = []
+
+        def look():
+            found[:] = [item for item in self.objects("pods") if item["spec"].get("nodeName") == node]
+            return found
+
+        self.until(look, f"a pod comes to {node}")
+        return found[0]
+
+    def until_ended(self, wait_s=240):
+        """The workers of a play that was ended come to their end after it."""
+        deadline = time.monotonic() + wait_s
+        while not any(item["event"] == "batch_end" for item in self.entries()):
+            assert time.monotonic() < deadline, "the batch did not come to its end"
+            time.sleep(0.5)
+
     def until_gone(self, path, wait_s=60):
         deadline = time.monotonic() + wait_s
         while True:

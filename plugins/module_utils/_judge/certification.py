@@ -98,7 +98,7 @@ def _node(name: str, facts: t.Sequence[NodeFinding], categories: t.Sequence[Judg
         if member is not None:
             states.append(member["verdict"])
             findings += [{**item, "category": category["id"], "group": item.get("group")} for item in member["findings"]]
-    if since and not any(item["reason"] == since["reason"] and not item["note"] for item in findings):  # else a category has told it
+    if since and _is_news(since, findings, states):
         states.append(STATES[reason_of(since["reason"]).effect])
         findings.append({**since, "category": None, "group": None})
     for wanted in _left_out(name, categories):
@@ -109,6 +109,13 @@ def _node(name: str, facts: t.Sequence[NodeFinding], categories: t.Sequence[Judg
         states, findings = ["untested"], [{**finding("Untested", "no category was run"), "category": None, "group": None}]
     findings = sorted(unique(findings), key=_node_finding_order)
     return {"name": name, "verdict": max(states, key=NODE_ORDER.index), "findings": [_node_finding(item) for item in findings]}
+
+
+def _is_news(since: Finding, findings: t.Sequence[Finding], states: t.Sequence[NodeVerdict]) -> bool:
+    """Whether what became of a node says no less against it than its categories do, and something else."""
+    worst = max((NODE_ORDER.index(state) for state in states), default=0)
+    known = {item["reason"] for item in findings if not item["note"]}
+    return since["reason"] not in known and NODE_ORDER.index(STATES[reason_of(since["reason"]).effect]) >= worst
 
 
 def _left_out(name: str, categories: t.Sequence[JudgedCategory]) -> list[str]:

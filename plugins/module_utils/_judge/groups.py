@@ -102,7 +102,8 @@ def _attempt_findings(group: Group, attempts: t.Sequence[AttemptRecord], measure
         causes = [item for item in causes if item["reason"] != "TimedOut"]
     if any(rank(item) in (Rank.HARDWARE, Rank.CAUSE) for item in causes):
         # And the API knows better than an empty or broken log: evicted, lost or killed explains it.
-        measured = [item for item in measured if rank(item) != Rank.BROKEN]
+        explained = (Rank.BROKEN,) if last["outcome"] == "succeeded" else (Rank.BROKEN, Rank.COMPLETENESS)
+        measured = [item for item in measured if rank(item) not in explained]
     if any(rank(item) == Rank.BROKEN for item in causes + measured):
         # What crashed or hung leaves a broken log: that is no second fault.
         measured = [item for item in measured if rank(item) != Rank.COMPLETENESS]

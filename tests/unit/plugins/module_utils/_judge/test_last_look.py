@@ -101,3 +101,9 @@ def test_what_a_category_has_told_is_not_told_again():
     since = final_findings(["c01"], ONE, look(n1=state(gpus=7), n2=state()))
     rolled = certification(since, n1=member("failed", since["n1"]), n2=member("passed"))
     assert [len(node["findings"]) for node in rolled["nodes"]] == [1, 0]
+
+
+def test_that_a_machine_found_dead_does_not_answer_is_no_news():
+    since = final_findings(["c01"], ONE, look(n1=state(trouble="Ready=Unknown: silent"), n2=state()))
+    rolled = certification(since, n1=member("failed", {**since["n1"], "reason": "NodeLost"}), n2=member("passed"))
+    assert [item["reason"] for item in rolled["nodes"][0]["findings"]] == ["NodeLost"]
