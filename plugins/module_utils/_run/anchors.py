@@ -13,6 +13,7 @@ from .._common.errors import ClusterError
 from .._common.times import utc
 from .._workload import names
 from .._workload.objects import anchor, ssh_secret
+from .._workload.pods import uses_ssh
 from . import cleanup
 from .messages import Batch
 
@@ -23,7 +24,7 @@ def open_batch(client: Client, batch: Batch, now: float) -> list[dict[str, t.Any
     """Anchor and, where launchers have workers to reach, keys of a batch. Returns the ownerReference to the anchor. Raises ClusterError."""
     namespace, template = batch.template["namespace"], batch.template
     owner = make_anchor(client, namespace, batch.run_id, batch.category, utc(max(batch.deadline_at, now) + EXPIRY_MARGIN_S))
-    if any(len(group["nodes"]) > 1 for group in batch.groups):
+    if any(uses_ssh(template, len(group["nodes"])) for group in batch.groups):
         make_keys(client, namespace, batch.run_id, batch.category, owner, template["ssh_port"])
     return owner
 
