@@ -28,7 +28,7 @@ class Slot:
     """One world at a time and a player: what runs one cell after another."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._folder, self._player, self._world, self._count = folder, Player(), None, 0
+        self._folder, self._player, self._world, self._count = folder, Player(folder), None, 0
         self._world: World | None
 
     def run(self, world: str, cell: Cell | None) -> Row:

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import collections
 import json
-import os
 import pathlib
 import shutil
-import sys
 import typing as t
 
 from .cells import Cell
@@ -60,11 +58,8 @@ def run_cell(cell: Cell | None, world: World, player: Player, folder: pathlib.Pa
 def _order(folder: pathlib.Path, kubeconfig: pathlib.Path) -> dict[str, t.Any]:
     variables = {"runs_dir": str(folder / "runs"), "readiness_kubeconfig": str(kubeconfig), "certification": CERTIFICATION}
     inventory = str(ROOT / "inventories" / "simulated")
-    environment = {"ANSIBLE_LOCALHOST_WARNING": "False", "ANSIBLE_NOCOLOR": "1"}
-    environment["PATH"] = f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"
     return {
         "arguments": ["-i", inventory, "gpu_cluster.readiness.certify", "-e", json.dumps(variables)],
-        "environment": environment,
         "folder": str(folder),
         "log": str(folder / "play.log"),
         "limit_s": BOUNDS["deadline_s"] + MARGIN_S,

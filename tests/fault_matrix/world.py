@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -20,6 +21,8 @@ SIMULATOR = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._sim
 PLAYER = pathlib.Path(__file__).with_name("player.py")
 OURS = urllib.parse.urlencode({"labelSelector": "app.kubernetes.io/managed-by=gpu-cluster-readiness"})
 KINDS = ("apis/batch/v1/{}jobs", "api/v1/{}pods", "api/v1/{}configmaps", "api/v1/{}secrets", "api/v1/{}services")
+# ansible-core looks a thousand times a second whether a task has ended; two plays and two clusters share two cores here.
+SETTINGS = "[defaults]\ninternal_poll_interval = 0.02\nlocalhost_warning = False\nnocolor = True\n"
 READY_S = 120.0
 GONE_S = 10.0
 
@@ -86,8 +89,13 @@ class World:
 class Player:
     """Plays, one at a time; see player.py."""
 
-    def __init__(self) -> None:
-        self._process = subprocess.Popen([sys.executable, "-P", str(PLAYER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, folder: pathlib.Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = folder / "ansible.cfg"
+        settings.write_text(SETTINGS)
+        environment = {**os.environ, "ANSIBLE_CONFIG": str(settings), "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}"}
+        command = [sys.executable, "-P", str(PLAYER)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
     def play(self, order: dict[str, t.Any]) -> tuple[int | None, float]:
         """The exit status, None for a play that did not end in time, and the seconds it took."""
