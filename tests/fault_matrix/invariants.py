@@ -37,12 +37,9 @@ def broken(row: Row, cell: Cell) -> list[str]:
 
 
 def is_undisturbed(row: Row, world: str) -> bool:
-    """Whether a run ended as if nothing had happened."""
-    if world == "healthy":
-        return bool(row["verdict"] == "passed" and row["status"] == 0 and set(row["nodes"].values()) == {"passed"})
-    wanted = {name: "passed" for name in NODES if name != SICK}
-    others = {name: verdict for name, verdict in row["nodes"].items() if name != SICK}
-    return bool(row["verdict"] == "failed" and row["status"] and row["nodes"].get(SICK) in ("failed", "suspect") and others == wanted)
+    """Whether a run ended as if nothing had happened. With a sick node that is not searched for, all members of a group are suspect."""
+    verdict, status, node = ("passed", 0, "passed") if world == "healthy" else ("failed", 2, "suspect")
+    return bool((row["verdict"], row["status"], row["nodes"]) == (verdict, status, dict.fromkeys(NODES, node)))
 
 
 def _never_passed_unproven(row: Row, cell: Cell) -> bool:
@@ -54,7 +51,9 @@ def _never_passed_unproven(row: Row, cell: Cell) -> bool:
 
 def _nobody_innocent_accused(row: Row, cell: Cell) -> bool:
     accused = {name for name, verdict in row["nodes"].items() if verdict in ("failed", "suspect")}
-    return accused <= ({SICK} if cell.world != "healthy" else set())
+    if cell.world == "healthy":
+        return not accused
+    return {name for name in accused if row["nodes"][name] == "failed"} <= {SICK}
 
 
 def _survived(row: Row, cell: Cell) -> bool:

@@ -16,7 +16,7 @@ from .world import Player, World
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEST = "communication/nccl-all-reduce"
-BOUNDS = {"retries": 1, "deadline_s": 60, "start_grace_s": 2, "queue_timeout_s": 15, "node_grace_s": 5}
+BOUNDS = {"retries": 1, "deadline_s": 60, "api_outage_s": 8, "start_grace_s": 2, "queue_timeout_s": 15, "node_grace_s": 5}
 CERTIFICATION = {
     "categories": [
         {"test": TEST, "test_scale": "intra-node", "criteria": ["measured.bus_bandwidth >= 400"]},
@@ -106,3 +106,9 @@ def _most_at_once(passed: list[Passed]) -> int:
 def forget(folder: pathlib.Path) -> None:
     """Removes what a cell wrote."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def explain(row: t.Mapping[str, t.Any]) -> str:
+    """What a reader needs who sees a cell fail."""
+    about = {key: value for key, value in row.items() if key not in ("told", "output")}
+    return f"{json.dumps(about, indent=1)}\n{row['output'][-6000:]}"

@@ -90,15 +90,15 @@ class Client:
             self._transport,
             retry=dataclasses.replace(self._retry, attempts=2),
             connect_timeout_s=HURRIED_TIMEOUT_S,
-            read_timeout_s=HURRIED_TIMEOUT_S,
+            read_timeout_s=min(HURRIED_TIMEOUT_S, self._read_timeout_s),
         )
 
     def patient(self, seconds: float) -> Client:
-        """The same cluster, asked again for so long before a question counts as not answered."""
+        """The same cluster, asked for so long before a question counts as not answered. One that hangs leaves time for another try."""
         return Client(
             self._transport,
             retry=dataclasses.replace(self._retry, attempts=UNCOUNTED, patience_s=seconds),
-            read_timeout_s=min(self._read_timeout_s, seconds),
+            read_timeout_s=min(self._read_timeout_s, seconds / 2),
         )
 
     @property

@@ -59,7 +59,9 @@ def engine_of(
         planned={row["name"]: _planned(row) for row in run.read_snapshot()["nodes"]},
         finished=run.read_attempts(category["short_id"]),
     )
-    return Engine(client, batch, health=lambda node: node_unhealthy(check, evidence, node), progress=progress, alive=alive)
+    return Engine(
+        client.patient(batch.api_outage_s), batch, health=lambda node: node_unhealthy(check, evidence, node), progress=progress, alive=alive
+    )
 
 
 def _planned(row: SnapshotNode) -> NodeState:

@@ -70,13 +70,7 @@ class Engine:
         self._steps = Steps(client, batch.template, batch.run_id, batch.category, batch.run_dir)
         self._queue: queue.Queue[Seen | Taken] = queue.Queue()
         # Reading logs may hang for minutes; creating and deleting must not wait for it, nor for each other.
-        self._pools = {
-            Step.CREATE: Pool(WORKERS, "create"),
-            Step.REMOVE: Pool(WORKERS, "remove"),
-            Step.COLLECT: Pool(WORKERS, "collect"),
-            Step.POLL_LOG: Pool(WORKERS, "poll"),
-            Step.ASK_REFUSAL: Pool(FEW, "ask"),
-        }
+        self._pools = {step: Pool(FEW if step is Step.ASK_REFUSAL else WORKERS, step.name.lower()) for step in Step}
         self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S))
         self._fitness = Fitness(self._contact, batch.planned, batch.template.get("tolerations", ()), self._unwell)
         self._not_before: dict[str, float] = {}  # by group that is to be repeated
@@ -121,7 +115,7 @@ class Engine:
         finally:
             for watcher in watchers:
                 watcher.stop()
-            proof = self.proof = self._clean_up()
+            proof = self.proof = self.proof or self._clean_up()
             for pool in self._pools.values():
                 pool.stop()
             self._journal.write("batch_end", time.time(), category=self._batch.category, cleanup=proof)
@@ -452,15 +446,20 @@ class Engine:
 
     def _make_anchor(self) -> None:
         self._journal.write("batch_start", time.time(), category=self._batch.category, groups=len(self._batch.groups))
-        self._owner = anchors.open_batch(self._client, self._batch, time.time())
+        try:
+            self._owner = anchors.open_batch(self._client, self._batch, time.time())
+        except anchors.Unswept as error:  # nothing was created, and what there is has just been looked for in vain
+            self.proof = error.proof
+            raise
 
     def _start_watches(self) -> list[Watcher]:
         label = anchors.category_selector(self._batch.run_id, self._batch.category)
-        return start_watches(self._client, self._namespace, label, lambda *seen: self._queue.put(Seen(*seen)))
+        outage_s = self._batch.api_outage_s
+        return start_watches(self._client, self._namespace, label, lambda *seen: self._queue.put(Seen(*seen)), outage_s=outage_s)
 
     def _clean_up(self) -> CleanupProof:
         selector = anchors.category_selector(self._batch.run_id, self._batch.category)
-        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=self._lost_nodes())
+        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=self._lost_nodes(), outage_s=self._batch.api_outage_s)
 
     def _members(self) -> set[str]:
         return {name for group in self._batch.groups for name in group["nodes"]}
