@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole fault matrix, or part of it. Exit status 1 when an invariant is broken, 2 when the worlds themselves are not as they should be.
 
-python -m ansible_collections.gpu_cluster.readiness.tests.fault_matrix [--only TEXT] [--at-once 2] [--output FILE]
+python -m ansible_collections.gpu_cluster.readiness.tests.fault_matrix [--only TEXT] [--at-once 4] [--output FILE]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--without", action="append", default=[], metavar="TEXT", help="no cells whose names contain this")
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help="write every cell as JSON")
-    parser.add_argument("--at-once", type=int, default=2, help="cells at the same time (default: %(default)s)")
+    parser.add_argument("--at-once", type=int, default=4, help="cells at the same time (default: %(default)s)")
     parser.add_argument("--list", action="store_true", help="only name the cells")
     options = parser.parse_args()
     chosen = [cell for cell in all_cells() if all(text in cell.name for text in options.only)]

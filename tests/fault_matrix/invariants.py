@@ -13,14 +13,14 @@ from .trial import BOUNDS, MARGIN_S
 Row = t.Mapping[str, t.Any]
 
 # How a run tells of a fault: in the API's words where it has any.
-NO_JSON = r"no JSON object"
+NOT_ASKED = r"the answer of \S+ is no "
 NO_ANSWER = r"no answer|reset by peer|Connection aborted"
 WORDS = {
     "reset": NO_ANSWER,
     "hang": rf"{NO_ANSWER}|timed out|not read within|deadline",
     "cut": rf"{NO_ANSWER}|IncompleteRead|Connection broken|broken off",
-    **dict.fromkeys(("truncated", "garbage", "emptybody", "list", "null"), NO_JSON),
-    **dict.fromkeys(SHAPES + LISTS, rf"{NO_JSON}|not as the API|not of the shape|without|no GPU node|unknown|lacks \d+ permissions"),
+    **dict.fromkeys(("truncated", "garbage", "emptybody", "list"), NOT_ASKED),
+    **dict.fromkeys(SHAPES + LISTS, rf"{NOT_ASKED}|not as the API|no GPU node"),
     **dict.fromkeys(("wclose", "wsilent", "wgarbage", "wnull", "wdrop"), r"watch"),
 }
 PLANTED = r"\(planted\)"

@@ -57,14 +57,15 @@ crash/ever list events 500
 """
 CELLS = {cell.name: cell for cell in all_cells()}
 NAMES = PART.strip().splitlines()
-AT_ONCE = 2
+# Most cells wait for something most of the time.
+AT_ONCE = 3
 
 Rows = dict[str, "concurrent.futures.Future[dict[str, t.Any]]"]
 
 
 @pytest.fixture(scope="module")
 def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> t.Iterator[Rows]:
-    """The rows of the cells that are asked for, as they come: two cells run at the same time, whatever pytest does."""
+    """The rows of the cells that are asked for, as they come: several run at the same time, whatever pytest does."""
     wanted = [item.callspec.params["name"] for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     found: Rows = {name: concurrent.futures.Future() for name in wanted}
 

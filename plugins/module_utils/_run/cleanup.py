@@ -75,6 +75,20 @@ def _known(kind: Kind, namespace: str, item: t.Mapping[str, t.Any]) -> dict[str,
     }
 
 
+def _look_for(client: Client, namespace: str, anchor: t.Mapping[str, t.Any], found: Remaining) -> None:
+    """Asks for an anchor by its name, where the list does not show it."""
+    if any(item["uid"] == anchor["uid"] for item in found.items):
+        return
+    try:
+        item = client.get(CONFIG_MAP.path(namespace, anchor["name"]))
+    except ClusterError as error:
+        if error.status != 404:
+            found.problems.append(f"configmap/{anchor['name']} cannot be looked for: {error.render()}")
+        return
+    if item["metadata"].get("uid") == anchor["uid"]:
+        found.items.append(_known(CONFIG_MAP, namespace, item))
+
+
 def clean(
     client: Client,
     namespace: str,
@@ -82,15 +96,17 @@ def clean(
     *,
     timeout_s: float = TIMEOUT_S,
     outage_s: float | None = None,
+    anchors: t.Sequence[t.Mapping[str, t.Any]] = (),
     lost_nodes: t.Container[str] = (),
     sleep: t.Callable[[float], None] = time.sleep,
     clock: t.Callable[[], float] = time.monotonic,
 ) -> CleanupProof:
     """Deletes everything under the selector and waits until it is gone, for timeout_s while the API server answers.
 
-    outage_s: how long it may refuse or not answer; default: as long. lost_nodes: nodes known to be lost; their pods are removed by force,
-    which the message says. Proven only when a last read of every kind found nothing. A pod that stays on a node that answers is left, and
-    named: only its kubelet knows what still runs there.
+    outage_s: how long it may refuse or not answer; default: as long. anchors: owner references to anchors that were made; they are looked
+    for by name too, since what a list shows may come from a cache that is wrong. lost_nodes: nodes known to be lost; their pods are removed
+    by force, which the message says. Proven only when a last read of every kind found nothing. A pod that stays on a node that answers is
+    left, and named: only its kubelet knows what still runs there.
     """
     hurried = client.hurried()
     outage_s = timeout_s if outage_s is None else outage_s
@@ -99,6 +115,8 @@ def clean(
     forced: set[str] = set()
     while True:
         found = remaining(hurried, namespace, label_selector)
+        for anchor in anchors:
+            _look_for(hurried, namespace, anchor, found)
         if not found.items and not found.problems:
             return {"proven": True, "left": [], "message": _forced_note(forced)}
         now = clock()

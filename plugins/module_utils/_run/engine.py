@@ -459,7 +459,8 @@ class Engine:
 
     def _clean_up(self) -> CleanupProof:
         selector = anchors.category_selector(self._batch.run_id, self._batch.category)
-        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=self._lost_nodes(), outage_s=self._batch.api_outage_s)
+        outage_s, lost = self._batch.api_outage_s, self._lost_nodes()
+        return cleanup.clean(self._client, self._namespace, selector, outage_s=outage_s, anchors=self._owner, lost_nodes=lost)
 
     def _members(self) -> set[str]:
         return {name for group in self._batch.groups for name in group["nodes"]}

@@ -59,5 +59,10 @@ class Batch:
 
     @property
     def api_outage_s(self) -> float:
-        """How long the API server may be away. The plan of an older archive does not say."""
-        return float(self.bounds.get("api_outage_s", API_OUTAGE_S))
+        """How long the API server may be away."""
+        return api_outage_s(self.bounds)
+
+
+def api_outage_s(bounds: t.Mapping[str, t.Any]) -> float:
+    """How long the API server may be away, as the bounds of a plan say; those of an older archive do not."""
+    return float(bounds.get("api_outage_s", API_OUTAGE_S))

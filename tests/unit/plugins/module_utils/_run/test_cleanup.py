@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.kinds import OWNED
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.kinds import CONFIG_MAP, OWNED
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import cleanup
 
@@ -34,7 +34,14 @@ class Server:
             self.at_once -= 1
         if "list" in self.refused:
             raise ClusterError("etcdserver: request timed out", status=500)
+        if "lie" in self.refused:
+            return []
         return [{"metadata": {"name": name, "uid": name}} for item, name in self.objects.items() if item.startswith(path)]
+
+    def get(self, path):
+        if path not in self.objects:
+            raise ClusterError("not found", status=404)
+        return {"metadata": {"name": self.objects[path], "uid": self.objects[path]}}
 
     def delete(self, path, **_options):
         if "delete" in self.refused:
@@ -93,3 +100,18 @@ def test_a_list_that_hangs_delays_no_other():
     server.list_s = 0.1
     assert cleanup.remaining(server, "ns", "x=y").problems == []
     assert server.asked == server.most == len(OWNED)
+
+
+def test_an_anchor_that_no_list_shows_is_removed_all_the_same():
+    """A cache that said "no ConfigMaps" made a cleanup proven, with the anchor still there."""
+    server = Server()
+    server.objects[CONFIG_MAP.path("ns", "anchor")] = "anchor"
+    server.refused.add("lie")
+    assert clean(server, Clock(), anchors=[{"name": "anchor", "uid": "anchor"}])["proven"] and not server.objects
+
+
+def test_an_anchor_of_that_name_which_another_made_is_left_alone():
+    server = Server()
+    server.objects[CONFIG_MAP.path("ns", "anchor")] = "anchor"
+    server.refused.add("lie")
+    assert clean(server, Clock(), anchors=[{"name": "anchor", "uid": "of ours"}])["proven"] and server.objects
