@@ -14,6 +14,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.cli
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.times import utc
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.runs import check_cluster
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import cleanup, preflight
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import api_outage_s
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 
 
@@ -36,6 +37,7 @@ class ActionModule(ReadinessAction):
             run = RunDirectory(arguments["run_dir"])
             run_id, plan = run.read_meta()["run_id"], run.read_plan()
             check_cluster(run, client)
+        client = client.patient(api_outage_s(plan["bounds"]))
         result = preflight.check(client, run_id, plan["categories"])
         for note in result["notes"]:
             self.progress(f"Preflight: {note}")

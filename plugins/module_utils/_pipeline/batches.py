@@ -60,7 +60,7 @@ def engine_of(
         is_search=category["id"] not in {item["id"] for item in plan["categories"]},
     )
     eyes = eyes_of(run, category["template"].get("tolerations") or ())
-    return Engine(client, batch, eyes=eyes, progress=progress, alive=alive)
+    return Engine(client.patient(batch.api_outage_s), batch, eyes=eyes, progress=progress, alive=alive)
 
 
 def eyes_of(run: RunDirectory, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> Eyes:

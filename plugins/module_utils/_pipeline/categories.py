@@ -20,6 +20,7 @@ from .._measure.profiles.results import select_logs
 from .._plan.settling import transport_of_rest, without
 
 NOTHING: Observation = {"groups": [], "cleanup": None, "cancelled": ""}
+UNTOUCHED: CleanupProof = {"proven": True, "left": [], "message": "nothing was created"}
 
 
 def effective_category(run: RunDirectory, category_id: str) -> Category:
@@ -64,10 +65,13 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
     return judge_category(category, observation, measurements, compiled, allow_no_criteria=allow)
 
 
-def judge_run_category(run: RunDirectory, category: Category, failure: str = "", *, dry: bool = False) -> JudgedCategory:
+def judge_run_category(
+    run: RunDirectory, category: Category, failure: str = "", *, created: bool = True, dry: bool = False
+) -> JudgedCategory:
     """A category of a run as it stands in the archive, isolation included.
 
-    failure: why its batch broke off, when it left no observation; one that says so is then written, unless dry.
+    failure: why its batch broke off, when it left no observation; one that says so is then written, unless dry. created: whether that batch
+    may have created anything.
     """
     record = run.read_isolation(category["id"])
     concluded = record["conclusion"] if record else None
@@ -77,7 +81,7 @@ def judge_run_category(run: RunDirectory, category: Category, failure: str = "",
         failure = failure or "the search for the component at fault did not end"
     observation = run.read_observation(category["id"])
     if observation is None and failure:
-        observation = broken_off(category, failure)
+        observation = broken_off(category, failure, None if created else UNTOUCHED)
         if not dry:
             run.write(run.observation(category["id"]), observation)
     judged = judge_observed(run, category, observation or NOTHING)

@@ -44,8 +44,8 @@ def certify(
     snapshot = discover(client, directories, target=t.cast("dict[str, t.Any]", request["target"]), keep_labels=keep)
     plan = plan_of(request, entries, snapshot, directories)
     chosen = new_run_id(run_id, now)
-    run = RunDirectory.create(runs_dir, chosen)
     preflight.check(client, chosen, plan["categories"])
+    run = RunDirectory.create(runs_dir, chosen)
     open_run(run, chosen, request, snapshot, plan, now=now)
     for category in plan["categories"]:
         try:

@@ -17,6 +17,7 @@ from .._run.engine import NODE_GRACE_S
 from .._run.fitness import Fitness
 from .._run.illness import Health
 from .._run.last_look import LastLook
+from .._run.messages import api_outage_s
 from .._run.pool import Pool
 from .._run.projections import Facts, node_facts
 from .batches import eyes_of, planned_states
@@ -82,4 +83,4 @@ def _eyes(run: RunDirectory, client: Client, pool: Pool, tell: t.Callable[[str],
         # All of them: whether most of the cluster is silent is to be seen too.
         return list(client.list_result(NODE.path(), project=node_facts).items)
 
-    return LastLook(pool, read, contact, health, Fitness(contact, health, planned, tolerations), tell)
+    return LastLook(pool, read, contact, health, Fitness(contact, health, planned, tolerations), tell, api_outage_s(plan["bounds"]))

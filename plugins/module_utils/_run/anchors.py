@@ -10,6 +10,7 @@ import typing as t
 from .._cluster.client import Client
 from .._cluster.kinds import CONFIG_MAP, SECRET
 from .._common.errors import ClusterError
+from .._common.shapes import CleanupProof
 from .._common.times import utc
 from .._workload import names
 from .._workload.objects import anchor, ssh_secret
@@ -18,29 +19,43 @@ from . import cleanup
 from .messages import Batch
 
 EXPIRY_MARGIN_S = 3600.0
+# A batch that begins at its deadline still gets so long to learn what there is.
+LEAST_SWEEP_S = 10.0
+
+
+class Unswept(ClusterError):
+    """Objects of an earlier start cannot be removed, or not even be looked for. proof: what is known of them."""
+
+    def __init__(self, namespace: str, proof: CleanupProof) -> None:
+        left = f"objects of an earlier start of this run are still there: {', '.join(proof['left'][:5])}" if proof["left"] else ""
+        super().__init__(
+            left or "whether objects of an earlier start of this run are still there could not be found out",
+            place=f"namespace {namespace}",
+            hint=proof.get("message") or "",
+        )
+        self.proof = proof
 
 
 def open_batch(client: Client, batch: Batch, now: float) -> list[dict[str, t.Any]]:
     """Anchor and, where launchers have workers to reach, keys of a batch. Returns the ownerReference to the anchor. Raises ClusterError."""
     namespace, template = batch.template["namespace"], batch.template
+    outage_s = min(batch.api_outage_s, max(LEAST_SWEEP_S, batch.deadline_at - now))
+    sweep(client, namespace, category_selector(batch.run_id, batch.category), outage_s)
     owner = make_anchor(client, namespace, batch.run_id, batch.category, utc(max(batch.deadline_at, now) + EXPIRY_MARGIN_S))
     if any(uses_ssh(template, len(group["nodes"])) for group in batch.groups):
         make_keys(client, namespace, batch.run_id, batch.category, owner, template["ssh_port"])
     return owner
 
 
-def make_anchor(client: Client, namespace: str, run_id: str, category: str, expires: str) -> list[dict[str, t.Any]]:
-    """Creates the anchor of a category and returns the ownerReference to it.
+def sweep(client: Client, namespace: str, label_selector: str, outage_s: float) -> None:
+    """Removes what a start that was interrupted left. Raises Unswept when that is not possible."""
+    proof = cleanup.clean(client, namespace, label_selector, outage_s=outage_s)
+    if not proof["proven"]:
+        raise Unswept(namespace, proof)
 
-    A start that was interrupted may have left objects; what they are is swept first. Raises ClusterError when that is not possible.
-    """
-    left = cleanup.clean(client, namespace, category_selector(run_id, category))
-    if not left["proven"]:
-        raise ClusterError(
-            f"objects of an earlier start of this run are still there: {', '.join(left['left'][:5])}",
-            place=f"namespace {namespace}",
-            hint=left.get("message", ""),
-        )
+
+def make_anchor(client: Client, namespace: str, run_id: str, category: str, expires: str) -> list[dict[str, t.Any]]:
+    """Creates the anchor of a category and returns the ownerReference to it. Raises ClusterError."""
     wanted = anchor(run_id, namespace, category, expires)
     mine = secrets.token_hex(8)
     wanted["data"]["start"] = mine

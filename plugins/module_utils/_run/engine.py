@@ -49,8 +49,8 @@ WORKERS = 16
 FEW = 4
 # Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
 RELEASE_S = 60.0
-# How long a batch that is to end waits for steps that hang.
-HURRY_S = 45.0
+# How long a batch that is to end waits for a step that hangs: once for the logs, and once more for what removes.
+HURRY_S = 30.0
 
 
 class Engine:
@@ -70,13 +70,7 @@ class Engine:
         self._steps = Steps(client, batch.template, batch.run_id, batch.category, batch.run_dir)
         self._queue: queue.Queue[Seen | Taken] = queue.Queue()
         # Reading logs may hang for minutes; creating and deleting must not wait for it, nor for each other.
-        self._pools = {
-            Step.CREATE: Pool(WORKERS, "create"),
-            Step.REMOVE: Pool(WORKERS, "remove"),
-            Step.COLLECT: Pool(WORKERS, "collect"),
-            Step.POLL_LOG: Pool(WORKERS, "poll"),
-            Step.ASK_REFUSAL: Pool(FEW, "ask"),
-        }
+        self._pools = {step: Pool(FEW if step is Step.ASK_REFUSAL else WORKERS, step.name.lower()) for step in Step}
         self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S), eyes.departure)
         self._health = Health(eyes.unwell, batch.planned)
         self._fitness = Fitness(self._contact, self._health, batch.planned, batch.template.get("tolerations", ()))
@@ -86,7 +80,7 @@ class Engine:
         self._logs: dict[str, PodLog] = {}  # by pod, of launchers that were read while they ran
         self._owner: list[dict[str, t.Any]] = []
         self.proof: CleanupProof | None = None  # of the cleanup, once `run` has ended
-        self._cancelled = ""
+        self._cancelled, self._soon = "", False
         self._broken = ""
         self._synced: set[str] = set()
         self._journal = Journal(os.path.join(batch.run_dir, "journal.jsonl"))
@@ -94,9 +88,12 @@ class Engine:
 
     # Control
 
-    def cancel(self, why: str) -> None:
-        """Ends the batch soon: nothing new starts, what runs is removed. Callable from a signal handler."""
-        self._cancelled = self._cancelled or why
+    def cancel(self, why: str, *, soon: bool = True) -> None:
+        """Ends the batch: nothing new starts, what runs is removed. Callable from a signal handler.
+
+        soon: somebody waits for it, so that an API server that does not answer then is not waited for.
+        """
+        self._cancelled, self._soon = self._cancelled or why, self._soon or soon
 
     def run(self) -> Observation:
         """The whole batch. Returns an observation (docs/data_shapes.md). Raises ClusterError only before anything was created."""
@@ -111,7 +108,7 @@ class Engine:
         finally:
             for watcher in watchers:
                 watcher.stop()
-            proof = self.proof = self._clean_up()
+            proof = self.proof = self.proof or self._clean_up()
             for pool in self._pools.values():
                 pool.stop()
             self._journal.write("batch_end", time.time(), category=self._batch.category, cleanup=proof)
@@ -136,7 +133,7 @@ class Engine:
         if not self._alive():
             self.cancel("the play was ended")
         if time.time() >= self._batch.deadline_at:
-            self.cancel("the deadline of the run (bounds.deadline_s) has passed")
+            self.cancel("the deadline of the run (bounds.deadline_s) has passed", soon=False)
         self._check_contact()
         why = self._cancelled or self._broken
         if not why:
@@ -450,24 +447,30 @@ class Engine:
 
     def _make_anchor(self) -> None:
         self._journal.write("batch_start", time.time(), category=self._batch.category, groups=len(self._batch.groups))
-        self._owner = anchors.open_batch(self._client, self._batch, time.time())
+        try:
+            self._owner = anchors.open_batch(self._client, self._batch, time.time())
+        except anchors.Unswept as error:  # nothing was created, and what there is has just been looked for in vain
+            self.proof = error.proof
+            raise
 
     def _start_watches(self) -> list[Watcher]:
         label = anchors.category_selector(self._batch.run_id, self._batch.category)
-        return start_watches(self._client, self._namespace, label, lambda *seen: self._queue.put(Seen(*seen)))
+        outage_s = self._batch.api_outage_s
+        return start_watches(self._client, self._namespace, label, lambda *seen: self._queue.put(Seen(*seen)), outage_s=outage_s)
 
     def _clean_up(self) -> CleanupProof:
         selector = anchors.category_selector(self._batch.run_id, self._batch.category)
-        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=self._lost_nodes())
+        outage_s, lost = 0.0 if self._soon else self._batch.api_outage_s, self._lost_nodes()
+        return cleanup.clean(self._client, self._namespace, selector, outage_s=outage_s, anchors=self._owner, lost_nodes=lost)
 
     def _lost_nodes(self) -> set[str]:
         return self._contact.given_up(self._groups.members(), time.monotonic())
 
     def _look_again(self, *, watched: bool) -> dict[str, NodeState | None] | None:
-        look = LastLook(self._pools[Step.ASK_REFUSAL], self._steps.look_at, self._contact, self._health, self._fitness, self._tell)
-        return look.take(
-            self._groups.states_before(), self._drain if watched else None, lambda: self._alive() and not (self._cancelled or self._broken)
-        )
+        pool, outage_s = self._pools[Step.ASK_REFUSAL], self._batch.api_outage_s
+        look = LastLook(pool, self._steps.look_at, self._contact, self._health, self._fitness, self._tell, outage_s)
+        going: t.Callable[[], bool] = lambda: self._alive() and not (self._cancelled or self._broken)  # noqa: E731
+        return look.take(self._groups.states_before(), self._drain if watched else None, going)
 
     def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
         name = attempt.name

@@ -17,7 +17,6 @@ from .illness import Health
 from .pool import Pool
 from .projections import Facts
 from .records import words_of
-from .watcher import OUTAGE_S
 
 # A read of the nodes is waited for no longer than this.
 LOOK_S = 60.0
@@ -25,7 +24,10 @@ LOOK_EVERY_S = 2.0
 
 
 class LastLook:
-    """read: the nodes of these names as the API server has them now; may raise ClusterError. It is called in a thread of the pool."""
+    """read: the nodes of these names as the API server has them now; may raise ClusterError. It is called in a thread of the pool.
+
+    outage_s: how long the API server may be away.
+    """
 
     def __init__(
         self,
@@ -35,8 +37,9 @@ class LastLook:
         health: Health,
         fitness: Fitness,
         tell: t.Callable[[str], None],
+        outage_s: float,
     ) -> None:
-        self._pool, self._read, self._tell = pool, read, tell
+        self._pool, self._read, self._tell, self._outage_s = pool, read, tell, outage_s
         self._contact, self._health, self._fitness = contact, health, fitness
 
     def take(
@@ -45,10 +48,10 @@ class LastLook:
         """By node, its state, None if it is gone; None altogether when nobody can tell.
 
         before: by node, what it was when its tests began. listen: lets the watch speak; None where none runs. going: whether there is time.
-        A trouble that may pass gets the grace time to do so; where no watch runs, an API server that is away gets `OUTAGE_S`.
+        A trouble that may pass gets the grace time to do so; where no watch runs, an API server that is away gets outage_s.
         """
         known = (going() and self._look(list(before))) or (listen is not None and bool(self._contact.nodes))
-        gives_up = time.monotonic() + OUTAGE_S
+        gives_up = time.monotonic() + self._outage_s
         while not known and listen is None and going() and time.monotonic() < gives_up:
             time.sleep(LOOK_EVERY_S)
             known = self._look(list(before))

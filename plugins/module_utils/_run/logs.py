@@ -40,7 +40,8 @@ class PodLog:
         fresh = self._part + ".new"
         try:
             with open(fresh, "w+b") as handle:
-                self._client.read_log(self._namespace, self._pod, container=CONTAINER, into=handle, since_time=self._since, timestamps=True)
+                client = self._client.hurried()
+                client.read_log(self._namespace, self._pod, container=CONTAINER, into=handle, since_time=self._since, timestamps=True)
             with open(fresh, "rb") as source, open(self._part, "ab") as target:
                 last = _append_newer(source, target, self._since)
             if last:

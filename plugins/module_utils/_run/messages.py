@@ -10,6 +10,8 @@ import typing as t
 
 from .._common.shapes import AttemptRecord, Group, NodeState, Template
 
+API_OUTAGE_S = 300.0
+
 
 class Step(enum.Enum):
     """What a thread of the pool does for an attempt."""
@@ -42,7 +44,7 @@ class Taken:
 
 @dataclasses.dataclass
 class Batch:
-    """What to run. bounds: max_concurrent, attempt_timeout_s, queue_timeout_s, start_grace_s, node_grace_s, retries."""
+    """What to run. bounds: max_concurrent, attempt_timeout_s, queue_timeout_s, start_grace_s, node_grace_s, api_outage_s, retries."""
 
     run_id: str
     run_dir: str
@@ -55,3 +57,13 @@ class Batch:
     planned: dict[str, NodeState] = dataclasses.field(default_factory=dict)  # by node: what it was when the run was planned
     finished: dict[str, list[AttemptRecord]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start
     is_search: bool = False  # its groups are questions: without a member one would be another question, and is not repeated
+
+    @property
+    def api_outage_s(self) -> float:
+        """How long the API server may be away."""
+        return api_outage_s(self.bounds)
+
+
+def api_outage_s(bounds: t.Mapping[str, t.Any]) -> float:
+    """How long the API server may be away, as the bounds of a plan say; those of an older archive do not."""
+    return float(bounds.get("api_outage_s", API_OUTAGE_S))

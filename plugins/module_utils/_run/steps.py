@@ -120,15 +120,20 @@ class Steps:
         return [line for line in self.events(target, about) if line.startswith("FailedCreate ")]
 
     def events(self, target: Target, about: t.Sequence[str]) -> list[str]:
-        """Warnings about these objects, as "reason object: message", newest last, a bounded number."""
+        """Warnings about these objects, as "reason object: message", newest last, a bounded number.
+
+        They explain, and prove nothing: nobody waits long for them, and where one cannot be read the others are not asked about.
+        """
         lines: list[str] = []
+        client = self._client.hurried()
         for name in about[:MAX_ASKED]:
             try:
                 selector = f"involvedObject.name={name},type=Warning"
-                found = self._client.list(EVENT.path(self._namespace), field_selector=selector)
+                found = client.list(EVENT.path(self._namespace), field_selector=selector)
                 lines += [f"{item.get('reason')} {name}: {' '.join((item.get('message') or '').split())}" for item in found]
             except ClusterError as error:
                 lines.append(f"{NOT_READ}events of {name}: {error.render()}")
+                break
         # The Job controller gives each try a new random name; the same refusal twenty times would hide everything else.
         latest = {re.sub(rf"{re.escape(target.name)}-\d+-\w+", target.name, line): line for line in lines}
         return list(latest.values())[-MAX_EVENTS:]
@@ -154,20 +159,13 @@ class Steps:
         return PodLog(self._client, self._namespace, pod["name"], path)
 
     def look_at(self, members: t.Sequence[str]) -> list[Facts]:
-        """The nodes as they are now, without those that are gone."""
+        """The nodes as they are now, without those that are gone. The watch tells of them too, so nobody waits long."""
+        client = self._client.hurried()
         if len(members) > SINGLE_READS:
             wanted = set(members)
-            every = self._client.list_result(NODE.path(), project=node_facts).items
+            every = client.list_result(NODE.path(), project=node_facts).items
             return [node for node in every if node["metadata"]["name"] in wanted]
-        return [node for name in members if (node := self._node(name))]
-
-    def _node(self, name: str) -> Facts | None:
-        try:
-            return node_facts(self._client.get(NODE.path(name=name)))
-        except ClusterError as error:
-            if error.status == 404:
-                return None
-            raise
+        return [node for name in members if (node := _node(client, name))]
 
     def _forget_logs(self, target: Target) -> None:
         """Logs of an attempt of this number that was killed with its control node: two executions in one log prove nothing."""
@@ -175,6 +173,15 @@ class Steps:
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.startswith(f"{target.group}-{target.number}-"):
                 os.unlink(os.path.join(folder, name))
+
+
+def _node(client: Client, name: str) -> Facts | None:
+    try:
+        return node_facts(client.get(NODE.path(name=name)))
+    except ClusterError as error:
+        if error.status == 404:
+            return None
+        raise
 
 
 def is_same(found: t.Mapping[str, t.Any], made: t.Mapping[str, t.Any]) -> bool:

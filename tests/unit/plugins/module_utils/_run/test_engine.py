@@ -35,7 +35,9 @@ def engine(tmp_path, **options):
         bounds={"max_concurrent": 1, "retries": 1, "start_grace_s": 10, "attempt_timeout_s": 100},
         deadline_at=2e9,
     )
-    made = Engine(types.SimpleNamespace(), batch, **options)
+    client = types.SimpleNamespace()
+    client.hurried = lambda: client
+    made = Engine(client, batch, **options)
     made._submit = lambda *_work: None
     made._synced.add("node")
     for name in GROUP["nodes"]:

@@ -44,7 +44,7 @@ class Rehearsal:
         clock = types.SimpleNamespace(monotonic=lambda: self.now, time=lambda: 1.7e9 + self.now, sleep=lambda _s: None)
         for module in (engine_module, records_module, last_look_module):
             module.time = clock
-        batch = Batch("run", str(folder), "c01", "c01", {"namespace": "default", "env": []}, [GROUP], BOUNDS, 4e9)
+        batch = Batch("run", str(folder), "c01", "c01", {"namespace": "default", "env": [], "framework": "mpi"}, [GROUP], BOUNDS, 4e9)
         self.engine = Engine(types.SimpleNamespace(), batch, eyes=Eyes(departure=lambda facts: facts["metadata"]["labels"].get("mark")))
         self.engine._submit = self.submit
         self.engine._synced.add("node")
@@ -126,7 +126,7 @@ class Rehearsal:
                 engine._advance(attempt, self.now)
             self.now += 1
         records = engine._groups.records["g001"]
-        look = LastLook(None, None, engine._contact, engine._health, engine._fitness, print)
+        look = LastLook(None, None, engine._contact, engine._health, engine._fitness, print, 0)
         seen = {name: look._state(name) for name in MEMBERS}
         good = records[-1]["outcome"] == "succeeded"
         measured = measurement("nccl", None, "", complete=True, values={"bus_bandwidth": 450.0}) if good else None
