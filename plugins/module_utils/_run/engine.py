@@ -49,8 +49,8 @@ WORKERS = 16
 FEW = 4
 # Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
 RELEASE_S = 60.0
-# How long a batch that is to end waits for a step that hangs: once for the logs, and once more for what removes.
-HURRY_S = 30.0
+# How long a batch that is to end waits for a step that hangs, once for the logs and once more for what removes; and where somebody waits.
+HURRY_S, SOON_S = 45.0, 30.0
 
 
 class Engine:
@@ -353,12 +353,13 @@ class Engine:
 
     def _hurry(self, attempt: Attempt, now: float) -> None:
         """Once the batch is to end, a step that hangs is waited for no longer; what it leaves is for the cleanup to find."""
-        if not (self._cancelled or self._broken) or attempt.finished_at is None or now - attempt.finished_at < HURRY_S:
+        patience = SOON_S if self._soon else HURRY_S
+        if not (self._cancelled or self._broken) or attempt.finished_at is None or now - attempt.finished_at < patience:
             return
         if attempt.state is State.COLLECTING:
-            attempt.events.append(f"{NOT_READ}the logs were not read within {HURRY_S:.0f} s of the end")
+            attempt.events.append(f"{NOT_READ}the logs were not read within {patience:.0f} s of the end")
             self._to_removing(attempt)
-        elif now - attempt.finished_at >= 2 * HURRY_S:
+        elif now - attempt.finished_at >= 2 * patience:
             self._to_done(attempt)
 
     def _to_creating(self, attempt: Attempt) -> None:
