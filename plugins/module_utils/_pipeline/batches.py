@@ -16,13 +16,14 @@ from .._common.errors import InputError, ReadinessError
 from .._common.shapes import Category, Illness, NodeState, Observation, SnapshotNode
 from .._criteria.health import DEFAULT_EXPRESSION, HealthCheck, compile_health, evaluate_health
 from .._plan.isolation import wave_category
-from .._run.engine import WORKERS, Engine
+from .._run.engine import Engine
 from .._run.fitness import Eyes
 from .._run.messages import Batch
+from .._run.workers import SIZE
 from .categories import broken_off, effective_category
 
 # Connections that the engine's threads, its watches and the signals of its end may use at the same time.
-POOL_SIZE = WORKERS + 8
+POOL_SIZE = SIZE + 8
 
 
 def category_to_run(run: RunDirectory, category_id: str, *, wave: bool = False) -> Category:

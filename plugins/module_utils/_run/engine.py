@@ -33,20 +33,18 @@ from .illness import Health
 from .last_look import LastLook
 from .logs import PodLog
 from .messages import Batch, Seen, Step, Taken
-from .pool import Pool
 from .projections import Facts
 from .records import acquit, ending, observation_of, progress_line, record_of, refusal_by, words_of
 from .steps import Collected, Steps
 from .watcher import Watcher
 from .watches import start_watches
+from .workers import Workers
 
 TICK_S = 0.2
 LOG_POLL_S = 5.0
 # A silent node is lost after this, where the plan of an older archive does not say; a kubelet that restarts is back long before.
 NODE_GRACE_S = 40.0
 PROGRESS_S = 10.0
-WORKERS = 16
-FEW = 4
 # Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
 RELEASE_S = 60.0
 # How long a batch that is to end waits for a step that hangs, once for the logs and once more for what removes; and where somebody waits.
@@ -69,8 +67,7 @@ class Engine:
         self._namespace = batch.template["namespace"]
         self._steps = Steps(client, batch.template, batch.run_id, batch.category, batch.run_dir)
         self._queue: queue.Queue[Seen | Taken] = queue.Queue()
-        # Reading logs may hang for minutes; creating and deleting must not wait for it, nor for each other.
-        self._pools = {step: Pool(FEW if step is Step.ASK_REFUSAL else WORKERS, step.name.lower()) for step in Step}
+        self._workers = Workers(self._queue)
         self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S), eyes.departure)
         self._health = Health(eyes.unwell, batch.planned)
         self._fitness = Fitness(self._contact, self._health, batch.planned, batch.template.get("tolerations", ()))
@@ -109,8 +106,7 @@ class Engine:
             for watcher in watchers:
                 watcher.stop()
             proof = self.proof = self.proof or self._clean_up()
-            for pool in self._pools.values():
-                pool.stop()
+            self._workers.stop()
             self._journal.write("batch_end", time.time(), category=self._batch.category, cleanup=proof)
             self._journal.close()
         return observation_of(self._batch.groups, self._groups.records, proof, self._cancelled or self._broken, look)
@@ -151,13 +147,13 @@ class Engine:
         self._broken = self._contact.outage(time.monotonic())
         if not self._broken:
             return
-        self._acquit("NodeLost", self._contact.silent_nodes(), lambda record: acquitted(record, self._broken))
+        self._acquit("NodeLost", dict.fromkeys(self._contact.silent_nodes(), ""), lambda record: acquitted(record, self._broken))
         for attempt in self._live.values():
             if attempt.decision and attempt.decision.reason == "NodeLost":
                 attempt.decision = Decision("cancelled", "Cancelled", self._broken)
 
-    def _acquit(self, reason: str, nodes: t.Collection[str], instead: t.Callable[[AttemptRecord], AttemptRecord]) -> None:
-        for group, record in acquit(self._groups.records, reason, nodes, instead).items():
+    def _acquit(self, reason: str, said: t.Mapping[str, str], instead: t.Callable[[AttemptRecord], AttemptRecord]) -> None:
+        for group, record in acquit(self._groups.records, said, reason, instead).items():
             self._journal.write("attempt_acquitted", time.time(), category=self._batch.category, group=group, record=record)
 
     def _never_started(self, group: Group, why: str) -> AttemptRecord:
@@ -255,13 +251,15 @@ class Engine:
         elif shared and attempt:
             attempt.see_event({name}, shared)
         if grown:
-            self._on_mass_event(shared, set(self._health.under_event()))
+            self._on_mass_event()
 
-    def _on_mass_event(self, event: str, ill: set[str]) -> None:
+    def _on_mass_event(self) -> None:
         """Most nodes show the same at once: nobody is accused of it, nor are those that were accused while it was coming."""
+        ill = self._health.under_event()
+        event = self._health.event(next(iter(ill), ""))
         self._acquit("HardwareFailureDetected", ill, lambda record: under_mass_event(record, event))
         for attempt in self._live.values():
-            attempt.see_event(ill.intersection(attempt.nodes), event)
+            attempt.see_event(set(ill).intersection(attempt.nodes), event)
 
     def _on_pod(self, event: str, pod: Facts) -> None:
         attempt = self._live.get(pod["job"] or "")
@@ -468,22 +466,13 @@ class Engine:
         return self._contact.given_up(self._groups.members(), time.monotonic())
 
     def _look_again(self, *, watched: bool) -> dict[str, NodeState | None] | None:
-        pool, outage_s = self._pools[Step.ASK_REFUSAL], self._batch.api_outage_s
+        pool, outage_s = self._workers.for_questions(), self._batch.api_outage_s
         look = LastLook(pool, self._steps.look_at, self._contact, self._health, self._fitness, self._tell, outage_s)
         going: t.Callable[[], bool] = lambda: self._alive() and not (self._cancelled or self._broken)  # noqa: E731
         return look.take(self._groups.states_before(), self._drain if watched else None, going)
 
     def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
-        name = attempt.name
-        attempt.under_way.add(step)
-
-        def take() -> None:
-            try:
-                self._queue.put(Taken(step, name, result=work()))
-            except Exception as error:  # the loop decides what it means
-                self._queue.put(Taken(step, name, error=error))
-
-        self._pools[step].submit(take)
+        self._workers.submit(attempt, step, work)
 
     def _note(self, attempt: Attempt, event: str, **fields: t.Any) -> None:
         self._journal.write(

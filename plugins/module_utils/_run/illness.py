@@ -63,9 +63,9 @@ class Health:
             return ""
         return "; ".join(dict.fromkeys(self._shared[kind] for kind in told["kinds"]))
 
-    def under_event(self) -> list[str]:
-        """The nodes that show nothing but what most nodes show."""
-        return sorted(name for name in self._told if self.event(name))
+    def under_event(self) -> dict[str, str]:
+        """The nodes that show nothing but what most nodes show, and what is said of each."""
+        return {name: told["message"] for name, told in sorted(self._told.items()) if self.event(name)}
 
     def _count(self) -> dict[str, str]:
         times: dict[str, list[float]] = defaultdict(list)

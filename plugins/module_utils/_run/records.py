@@ -95,14 +95,22 @@ def refusal_by(error: Exception) -> str:
 
 
 def acquit(
-    records: t.Mapping[str, list[AttemptRecord]], reason: str, nodes: t.Collection[str], instead: t.Callable[[AttemptRecord], AttemptRecord]
+    records: t.Mapping[str, list[AttemptRecord]],
+    said: t.Mapping[str, str],
+    reason: str,
+    instead: t.Callable[[AttemptRecord], AttemptRecord],
 ) -> dict[str, AttemptRecord]:
-    """Takes back the accusations, with this reason, of none but these nodes. Returns the corrected records, by group."""
+    """Takes back the accusations, with this reason, of none but these nodes. Returns the corrected records, by group.
+
+    said: by node, words that such an accusation quotes; "": it may quote what it will.
+    """
     corrected = {}
     for group, own in records.items():
         for index, record in enumerate(own):
             cause = record["cause"]
-            if cause and cause["reason"] == reason and set(nodes).issuperset(cause["nodes"]):
+            if not cause or cause["reason"] != reason or not cause["nodes"] or not set(said).issuperset(cause["nodes"]):
+                continue
+            if all(said[node] in f"{cause['message']} {' '.join(cause['evidence'])}" for node in cause["nodes"]):
                 own[index] = corrected[group] = instead(record)
     return corrected
 

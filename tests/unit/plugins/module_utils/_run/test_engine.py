@@ -452,3 +452,14 @@ def test_a_node_that_is_marked_to_be_taken_away_is_left_out(tmp_path):
     attempt = only_attempt(made)
     assert [(item["node"], item["reason"]) for item in attempt.excluded] == [("n1", "NodeUnavailable")]
     assert "taint karpenter.sh/disrupted" in attempt.excluded[0]["message"]
+
+
+def test_a_mass_event_acquits_nobody_of_what_is_its_own(tmp_path):
+    """One node lacks a GPU; that a monitor then marks it like all others takes nothing from that."""
+    made = engine(tmp_path, eyes=Eyes(ill_once_marked))
+    made._groups.waiting.clear()
+    short = attempt_record(1, "not_started", Said("HardwareFailureDetected", "n0: n0 offers 7 GPUs, it offered 8", ("n0",)))
+    made._groups.keep("g001", short, 0.0, going=False)
+    for name in ("n0", "n1"):
+        made._on_node("MODIFIED", marked(name))
+    assert made._health.event("n0") and made._groups.records["g001"][0]["cause"]["reason"] == "HardwareFailureDetected"

@@ -41,34 +41,34 @@ def fall_ill(health, names, *kinds, every_s=1.0):
 
 def test_half_of_the_nodes_are_ill_each_for_itself_and_one_more_makes_a_mass_event(health):
     assert not any(fall_ill(health, NAMES[:4], XID))
-    assert health.under_event() == [] and "GPU 3 of n0" in health.told("n0")["message"]
+    assert list(health.under_event()) == [] and "GPU 3 of n0" in health.told("n0")["message"]
     assert fall_ill(health, NAMES[:5], XID) == [False] * 4 + [True]
-    assert health.under_event() == NAMES[:5]
+    assert list(health.under_event()) == NAMES[:5]
     assert "5 of 8 nodes show the same at once (condition GpuXidError=True (Xid79))" in health.event("n0")
 
 
 def test_nodes_that_break_one_after_another_over_hours_are_ill_each_for_itself(health):
     fall_ill(health, NAMES, XID, every_s=AT_ONCE_S)
-    assert health.under_event() == []
+    assert list(health.under_event()) == []
 
 
 def test_a_node_that_shows_something_of_its_own_beside_the_mass_event_stays_ill(health):
     fall_ill(health, NAMES[:6], XID)
     health.see(node("n0", XID, NVLINK), 7)
-    assert health.event("n0") == "" and health.under_event() == NAMES[1:6]
+    assert health.event("n0") == "" and list(health.under_event()) == NAMES[1:6]
 
 
 def test_different_illnesses_are_no_mass_event(health):
     fall_ill(health, NAMES[:4], XID)
     fall_ill(health, NAMES[4:], NVLINK)
-    assert health.under_event() == []
+    assert list(health.under_event()) == []
 
 
 def test_the_only_node_of_a_run_is_no_mass(health):
     alone = Health(unwell, ["n0"])
     for name in NAMES:
         alone.see(node(name, XID), 0)
-    assert alone.under_event() == [] and alone.told("n0") and alone.told("n1") is None, "others are none of the run's"
+    assert list(alone.under_event()) == [] and alone.told("n0") and alone.told("n1") is None, "others are none of the run's"
 
 
 def test_a_silent_node_tells_old_news(health):
