@@ -12,12 +12,13 @@ from .._causes.classify import Said
 from .._causes.record import attempt_record
 from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation, SnapshotNode
 from .._criteria.category import criteria_of
+from .._criteria.criteria import Criterion
 from .._judge.categories import apply_isolation, judge_category
 from .._judge.isolation import conclude_diagnose, conclusions
 from .._measure.measurement import measure
 from .._measure.profiles import files as profile_files
 from .._measure.profiles.results import select_logs
-from .._plan.settling import transport_of_rest, without
+from .._plan.settling import without
 
 NOTHING: Observation = {"groups": [], "cleanup": None, "cancelled": ""}
 UNTOUCHED: CleanupProof = {"proven": True, "left": [], "message": "nothing was created"}
@@ -55,14 +56,27 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
     compiled = criteria_of(category, place=f"{run.plan}: {category['id']}")
     groups = {group["name"]: group for group in category["groups"]}
     rows = run.read_snapshot()["nodes"]
-    measurements = {
-        item["name"]: measure_attempt(run, category, groups[item["name"]], item["attempts"][-1], rows)
-        for item in observation["groups"]
-        if item["attempts"]
-    }
+    own: dict[str, list[Criterion]] = {}
+    measurements: dict[str, Measurement | None] = {}
+    for item in observation["groups"]:
+        if not item["attempts"]:
+            continue
+        group, last = groups[item["name"]], item["attempts"][-1]
+        rest = _what_was_left(category, group, last, rows)
+        if rest is not None:
+            own[item["name"]] = criteria_of(rest, place=f"{run.plan}: {category['id']}") if rest["groups"] else []
+            group = rest["groups"][0] if rest["groups"] else group
+        measurements[item["name"]] = measure_attempt(run, category, group, last)
     request = run.read_request()
     allow = bool(request and request["allow_no_criteria"])
-    return judge_category(category, observation, measurements, compiled, allow_no_criteria=allow)
+    return judge_category(category, observation, measurements, compiled, own=own, allow_no_criteria=allow)
+
+
+def _what_was_left(category: Category, group: Group, attempt: AttemptRecord, rows: t.Sequence[SnapshotNode]) -> Category | None:
+    """The plan of what remained of a group that an attempt was made with; None for the whole group. It has no group where nothing of that
+    size can be judged."""
+    out = {item["node"]: item["message"] for item in attempt.get("excluded") or ()}
+    return without({**category, "groups": [group]}, out, rows) if out else None
 
 
 def judge_run_category(
@@ -104,19 +118,16 @@ def broken_off(category: Category, why: str, proof: CleanupProof | None = None) 
     }
 
 
-def measure_attempt(
-    run: RunDirectory, category: Category, group: Group, attempt: AttemptRecord, rows: t.Sequence[SnapshotNode]
-) -> Measurement | None:
-    """What the logs of an attempt prove; None when there is none. rows: of the snapshot."""
+def measure_attempt(run: RunDirectory, category: Category, group: Group, attempt: AttemptRecord) -> Measurement | None:
+    """What the logs of an attempt prove; None when there is none. group: what it was made with."""
     paths = [os.path.join(run.path, log) for log in _logs(category, attempt)]
     if not paths:
         return None
-    members = _of_attempt(group, attempt)
-    expected = transport_of_rest(category, group, members, rows)
+    expected = group.get("expected_transport")
     context = {
         **{key: value for key, value in category["measure"].items() if key not in ("kind", "pods")},
         "exit_code": attempt["exit_code"],
-        "nodes": members,
+        "nodes": _of_attempt(group, attempt),
         "expect_transport": None if expected == "any" else expected,
         "termination_messages": [said for path in paths if os.path.exists(said := f"{path}{TERMINATION_SUFFIX}")] or None,
     }

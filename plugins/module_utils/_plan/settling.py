@@ -70,13 +70,6 @@ def without(category: Category, left_out: t.Mapping[str, str], nodes: t.Sequence
     return left if groups else {**left, "criteria": category["criteria"], "explain": category["explain"]}
 
 
-def transport_of_rest(category: Category, group: Group, members: t.Sequence[str], nodes: t.Sequence[SnapshotNode]) -> str | None:
-    """What the traffic of those members of a group must use that its last attempt was made with."""
-    if set(members) == set(group["nodes"]):
-        return group.get("expected_transport")
-    return _expected_transport(category, [node for node in nodes if node["name"] in members])
-
-
 def net_transport(template: Template) -> str | None:
     """What traffic between NVLink domains must use; None when nothing says so."""
     if template["transport"] in TRANSPORTS and template["transport"] != "mnnvl":
