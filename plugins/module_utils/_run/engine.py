@@ -391,8 +391,8 @@ class Engine:
         attempt.state = State.COLLECTING
         # Each question to a server that is gone costs its whole patience.
         about = attempt.objects() if decision.outcome != "succeeded" and not self._broken else []
-        target, pods, logs = attempt.target(), attempt.pods_to_log(), dict(self._logs)
-        self._submit(attempt, Step.COLLECT, lambda: self._steps.collect(target, pods, logs, about))
+        target, pods, logs, silent = attempt.target(), attempt.pods_to_log(), dict(self._logs), self._contact.silent_nodes()
+        self._submit(attempt, Step.COLLECT, lambda: self._steps.collect(target, pods, logs, about, silent))
 
     def _to_removing(self, attempt: Attempt) -> None:
         self._note(attempt, "attempt_deleting")

@@ -94,16 +94,18 @@ class Steps:
                 self._client.create(OBJECT_KINDS[kind].path(self._namespace), objects[kind], is_ours=same)
         self._client.patch(JOB.path(self._namespace, target.name), {"spec": {"suspend": False}})
 
-    def collect(self, target: Target, pods: t.Sequence[Facts], logs: t.Mapping[str, PodLog], about: t.Sequence[str]) -> Collected:
+    def collect(
+        self, target: Target, pods: t.Sequence[Facts], logs: t.Mapping[str, PodLog], about: t.Sequence[str], silent: t.Container[str]
+    ) -> Collected:
         """Logs of these pods; when the attempt failed, the events about these objects (else none are named) and one more look at its nodes.
 
-        A node may have fallen ill in the very moment it took the workload down.
+        A node may have fallen ill in the very moment it took the workload down. silent: nodes that do not answer.
         """
         found = Collected()
         for pod in pods:
             if pod["running"] or pod["terminated"]:
                 log = logs.get(pod["name"]) or self.pod_log(target, pod)
-                whole, problem = log.finish()
+                whole, problem = log.finish(answers=pod["node"] not in silent)
                 if problem:
                     found.problems[pod["name"]] = problem
                 if os.path.exists(log.path):
