@@ -50,6 +50,7 @@ class Decision:
     message: str = ""
     nodes: list[str] = dataclasses.field(default_factory=list)
     exit_code: int | None = None
+    by_clock: bool = False  # because nothing was heard for long: it holds only if the cluster, asked once more, says nothing else
 
 
 @dataclasses.dataclass
@@ -74,6 +75,7 @@ class Attempt:
     trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)  # by pod: when it began to wait with trouble
     under_way: set[t.Any] = dataclasses.field(default_factory=set)  # steps that have not ended; one of each kind at most
     polled_at: dict[str, float] = dataclasses.field(default_factory=dict)  # log, refusal: when they were asked for last
+    asked_at: float | None = None  # when the cluster last answered how its pods and nodes are
     heard_at: float | None = None  # when its launcher last printed something
     unclaimed: list[tuple[Facts, bool]] = dataclasses.field(default_factory=list)  # pods seen before the UID of its Job was known
     before: dict[str, NodeState | None] = dataclasses.field(default_factory=dict)  # its nodes, when it began
@@ -187,14 +189,17 @@ def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], news: Ne
     if told is None and not (ended and attempt.started_at is None):
         # A launcher that ended may have run with all its workers, also with one whose kubelet died before it told so. Its log says whether
         # it had, and the judge what that means for a node that fell silent.
-        told = _node_lost(attempt, news)
+        told = _by_clock(_node_lost(attempt, news))
     if told:
         return told
+    late = _by_clock(_out_of_time(attempt, now, bounds, news))
     if news.unsettled:
-        return _out_of_time(attempt, now, bounds, news)
-    return (
-        _removed(attempt) or ended or _job_ended(attempt) or _cannot_start(attempt, now, bounds) or _out_of_time(attempt, now, bounds, news)
-    )
+        return late
+    return _removed(attempt) or ended or _job_ended(attempt) or _by_clock(_cannot_start(attempt, now, bounds)) or late
+
+
+def _by_clock(decision: Decision | None) -> Decision | None:
+    return dataclasses.replace(decision, by_clock=True) if decision else None
 
 
 def all_running(attempt: Attempt) -> bool:

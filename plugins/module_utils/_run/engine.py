@@ -25,15 +25,15 @@ from .._common.errors import ClusterError
 from .._common.shapes import AttemptRecord, CleanupProof, Group, NodeState, Observation, Untested
 from .._workload import names, pods
 from . import anchors, cleanup
-from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods, nothing_left
+from .attempt import Attempt, Decision, State, all_running, decide, nothing_left
 from .contact import Contact
 from .fitness import Eyes, Fitness
 from .groups import Groups
 from .illness import Health
 from .last_look import LastLook
-from .logs import PodLog
 from .messages import Batch, Seen, Step, Taken
 from .projections import Facts
+from .questions import Questions
 from .records import acquit, ending, observation_of, progress_line, record_of, refusal_by, words_of
 from .steps import Collected, Steps
 from .watcher import Watcher
@@ -41,14 +41,13 @@ from .watches import start_watches
 from .workers import Workers
 
 TICK_S = 0.2
-LOG_POLL_S = 5.0
 # A silent node is lost after this, where the plan of an older archive does not say; a kubelet that restarts is back long before.
 NODE_GRACE_S = 40.0
 PROGRESS_S = 10.0
 # Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
 RELEASE_S = 60.0
 # How long a batch that is to end waits for a step that hangs, once for the logs and once more for what removes; and where somebody waits.
-HURRY_S, SOON_S = 45.0, 30.0
+HURRY_S, SOON_S = 45.0, 20.0
 
 
 class Engine:
@@ -71,10 +70,10 @@ class Engine:
         self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S), eyes.departure)
         self._health = Health(eyes.unwell, batch.planned)
         self._fitness = Fitness(self._contact, self._health, batch.planned, batch.template.get("tolerations", ()))
+        self._questions = Questions(self._steps, self._contact, batch.bounds, lambda *step: self._submit(*step))
         self._groups = Groups(batch)
         self._live: dict[str, Attempt] = {}  # by object name
         self._busy: dict[str, str] = {}  # node → attempt that holds it
-        self._logs: dict[str, PodLog] = {}  # by pod, of launchers that were read while they ran
         self._owner: list[dict[str, t.Any]] = []
         self.proof: CleanupProof | None = None  # of the cleanup, once `run` has ended
         self._cancelled, self._soon = "", False
@@ -291,6 +290,10 @@ class Engine:
             self._on_collected(attempt, taken)
         elif taken.step is Step.REMOVE and attempt.state is State.REMOVING:
             self._on_removed(attempt, taken)
+        elif taken.step is Step.ASK_NOW and taken.error is not None:
+            return  # the API server is away: it is asked again, until the watches give it up
+        elif taken.step is Step.ASK_NOW:
+            self._questions.take(attempt, taken.result, time.monotonic())
         elif taken.error is not None:
             self._tell(f"{self._batch.title}: {attempt.group}: could not {taken.step.value}: {words_of(taken.error)}")
         elif taken.step is Step.POLL_LOG:
@@ -337,11 +340,11 @@ class Engine:
             if attempt.state is State.WAITING and all_running(attempt):
                 self._to_running(attempt, now)
             decision = decide(attempt, now, self._batch.bounds, self._contact.news(attempt.nodes, now, attempt.heard_at))
-            if decision:
+            if decision and not (decision.by_clock and self._questions.must_ask(attempt, now)):
                 self._to_decided(attempt, decision)
             else:
-                self._poll_log(attempt, now)
-                self._ask_refusal(attempt, now)
+                self._questions.poll_log(attempt, now)
+                self._questions.ask_refusal(attempt, now)
         elif attempt.state in (State.CREATING, State.COLLECTING, State.REMOVING):
             self._hurry(attempt, now)
         elif attempt.state is State.RELEASING:
@@ -391,7 +394,7 @@ class Engine:
         attempt.state = State.COLLECTING
         # Each question to a server that is gone costs its whole patience.
         about = attempt.objects() if decision.outcome != "succeeded" and not self._broken else []
-        target, pods, logs, silent = attempt.target(), attempt.pods_to_log(), dict(self._logs), self._contact.silent_nodes()
+        target, pods, logs, silent = attempt.target(), attempt.pods_to_log(), dict(self._questions.logs), self._contact.silent_nodes()
         self._submit(attempt, Step.COLLECT, lambda: self._steps.collect(target, pods, logs, about, silent))
 
     def _to_removing(self, attempt: Attempt) -> None:
@@ -419,28 +422,6 @@ class Engine:
         again = self._groups.keep(attempt.group, record, time.monotonic(), going=not (self._cancelled or self._broken))
         if record["cause"]:
             self._tell(f"{self._batch.title}: {ending(attempt, record)}{' - retrying' if again else ''}")
-
-    # While an attempt runs
-
-    def _poll_log(self, attempt: Attempt, now: float) -> None:
-        launcher = attempt.launcher()
-        if attempt.state is not State.RUNNING or launcher is None or not launcher["running"] or Step.POLL_LOG in attempt.under_way:
-            return
-        if now - attempt.polled_at.get("log", t.cast(float, attempt.started_at)) < LOG_POLL_S:
-            return
-        attempt.polled_at["log"] = now
-        log = self._logs.setdefault(launcher["name"], self._steps.pod_log(attempt.target(), launcher))
-        self._submit(attempt, Step.POLL_LOG, log.poll)
-
-    def _ask_refusal(self, attempt: Attempt, now: float) -> None:
-        """Pods that the cluster never lets come into being are told by events of the Job alone."""
-        if attempt.state is not State.WAITING or not lacks_pods(attempt) or Step.ASK_REFUSAL in attempt.under_way:
-            return
-        if now - attempt.polled_at.setdefault("refusal", attempt.created_at) < self._batch.bounds["start_grace_s"]:
-            return
-        attempt.polled_at["refusal"] = now
-        target, about = attempt.target(), attempt.objects()
-        self._submit(attempt, Step.ASK_REFUSAL, lambda: self._steps.refusal(target, about))
 
     # Whole batch
 

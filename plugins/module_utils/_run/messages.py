@@ -19,6 +19,7 @@ class Step(enum.Enum):
     CREATE = "create"
     POLL_LOG = "poll the log"
     ASK_REFUSAL = "ask why no pod comes"
+    ASK_NOW = "ask how its pods and nodes are"
     COLLECT = "collect"
     REMOVE = "remove"
 

@@ -23,8 +23,9 @@ from .._common.errors import ClusterError
 from .._common.shapes import EnvItem, Template
 from .._workload import names
 from .._workload.objects import attempt_objects
+from .._workload.pods import JOB_NAME_LABEL
 from .logs import PodLog
-from .projections import Facts, node_facts
+from .projections import Facts, node_facts, pod_facts
 
 # More nodes than this are read with one list.
 SINGLE_READS = 16
@@ -55,6 +56,13 @@ class Collected:
     problems: dict[str, str] = dataclasses.field(default_factory=dict)
     events: list[str] = dataclasses.field(default_factory=list)
     nodes: list[Facts] = dataclasses.field(default_factory=list)
+
+
+class Now(t.NamedTuple):
+    """The pods of an attempt, and those of its nodes that are there."""
+
+    pods: list[Facts]
+    nodes: list[Facts]
 
 
 class Steps:
@@ -116,6 +124,13 @@ class Steps:
             with contextlib.suppress(ClusterError):  # then what the watch told of them must do
                 found.nodes = self.look_at(target.nodes)
         return found
+
+    def ask_now(self, target: Target) -> Now:
+        """How pods and nodes of an attempt are: asked before time decides, since a watch that tells nothing may be the silent one."""
+        selector = f"{JOB_NAME_LABEL}={target.name}"
+        client = self._client.hurried()
+        pods = client.list_result(POD.path(self._namespace), label_selector=selector, project=pod_facts).items
+        return Now(list(pods), self.look_at(target.nodes))
 
     def refusal(self, target: Target, about: t.Sequence[str]) -> list[str]:
         """Why pods do not come into being; only events of the Job tell it: pod security, a missing service account."""

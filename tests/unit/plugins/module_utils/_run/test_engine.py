@@ -19,7 +19,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.fitness
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Batch, Step, Taken
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts, node_facts, pod_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.records import record_of
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected, is_same
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected, Now, is_same
 
 GROUP = {"name": "g001", "nodes": ["n0", "n1"]}
 
@@ -99,12 +99,12 @@ def test_why_no_pod_comes_into_being_is_asked_once_the_grace_time_is_over(tmp_pa
     asked = []
     made._client.list = lambda path, **_options: asked.append(path) or events
     take_at_once(made)
-    made._ask_refusal(attempt, 105.0)
+    made._questions.ask_refusal(attempt, 105.0)
     assert not asked
-    made._ask_refusal(attempt, 111.0)
+    made._questions.ask_refusal(attempt, 111.0)
     assert words in attempt.refusal
     events[:] = [{"reason": "FailedCreate", "message": 'pods "x" is forbidden: exceeded quota: gpus'}]
-    made._ask_refusal(attempt, 122.0)
+    made._questions.ask_refusal(attempt, 122.0)
     assert attempt.refusal == "", "quota may be freed"
 
 
@@ -406,8 +406,8 @@ def test_an_attempt_under_a_mass_event_ends_and_accuses_nobody(tmp_path):
     made._admit()
     attempt = only_attempt(made)
     made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
-    for name in ("n0", "n1"):
-        made._on_node("MODIFIED", marked(name))
+    made._on_node("MODIFIED", marked("n0"))
+    made._on_node("MODIFIED", marked("n1"))
     made._advance(attempt, time.monotonic())
     assert attempt.health == [] and (attempt.decision.reason, attempt.decision.nodes) == ("NodeUnavailable", ["n0", "n1"])
     assert record_of(attempt, attempt.decision)["cause"]["reason"] == "NodeUnavailable"
@@ -463,3 +463,38 @@ def test_a_mass_event_acquits_nobody_of_what_is_its_own(tmp_path):
     for name in ("n0", "n1"):
         made._on_node("MODIFIED", marked(name))
     assert made._health.event("n0") and made._groups.records["g001"][0]["cause"]["reason"] == "HardwareFailureDetected"
+
+
+def test_time_decides_nothing_while_the_api_server_is_away(tmp_path):
+    """The test had ended, or the node was back: a watch that hears nothing says neither, and a healthy node was suspected, or lost."""
+    made = engine(tmp_path)
+    made._admit()
+    attempt = only_attempt(made)
+    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    made._on_pod("ADDED", pod_of(attempt, "our-job"))
+    made._on_pod("ADDED", pod_of(attempt, "our-job", 1, "n1"))
+    now = time.monotonic()
+    made._advance(attempt, now)
+    asked = []
+    made._submit = lambda _attempt, step, _work: asked.append(step) if step is Step.ASK_NOW else None
+    made._advance(attempt, now + 101)
+    assert attempt.decision is None and asked == [Step.ASK_NOW]
+    made._on_taken(Taken(Step.ASK_NOW, attempt.name, error=ClusterError("connection refused")))
+    made._advance(attempt, now + 102)
+    assert attempt.decision is None and asked == [Step.ASK_NOW], "it is not asked without a pause"
+    made._on_taken(Taken(Step.ASK_NOW, attempt.name, result=Now([pod_of(attempt, "our-job", code=0)], [node("n0"), node("n1")])))
+    made._advance(attempt, now + 108)
+    assert attempt.decision.outcome == "succeeded", "as the cluster says once it is asked"
+
+
+def test_a_hang_is_still_a_hang_when_the_cluster_was_asked(tmp_path):
+    made = engine(tmp_path)
+    made._admit()
+    attempt = only_attempt(made)
+    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    for pod in (pod_of(attempt, "our-job"), pod_of(attempt, "our-job", 1, "n1")):
+        made._on_pod("ADDED", pod)
+    made._advance(attempt, now := time.monotonic())
+    attempt.asked_at = now + 101
+    made._advance(attempt, now + 102)
+    assert attempt.decision.reason == "TimedOut"

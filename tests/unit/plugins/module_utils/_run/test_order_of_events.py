@@ -24,7 +24,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.fitness
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.last_look import LastLook
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Batch, Step, Taken
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts, node_facts, pod_facts
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected, Now
 
 MEMBERS = ["n0", "n1", "n2"]
 GROUP = {"name": "g001", "nodes": MEMBERS, "domain": None, "expected_transport": None}
@@ -70,7 +70,9 @@ class Rehearsal:
 
     def submit(self, attempt, step, work):
         """Steps succeed at once; a pod on the dead machine neither starts nor goes."""
-        result = Collected() if step is Step.COLLECT else attempt.name
+        nodes = [node for name in attempt.nodes if (node := self.engine._contact.nodes.get(name))]
+        result = {Step.COLLECT: Collected(), Step.ASK_NOW: Now([], nodes)}.get(step, attempt.name)
+        attempt.under_way.add(step)
         self.after(0, lambda: self.engine._on_taken(Taken(step, attempt.name, result=result)))
         if step is Step.CREATE:
             self.after(1, lambda: self.start(attempt))
