@@ -52,6 +52,8 @@ class CategoryRequest(t.TypedDict):
 
     test: str  # communication/nccl-all-reduce
     test_scale: str  # intra-node, intra-rack, full-scale, diagnose
+    group_size: int | None  # nodes of each group; None: all of the rack, or of the cluster
+    left_over: str  # own_group, untested, pair_with_known_good: what becomes of nodes that fill no group
     options: dict[str, t.Any]  # the test's own
     criteria: list[str]  # CEL over measured.*
     thresholds: dict[str, str]  # NVCRE's form: {busBandwidthGBps: "value >= 400"}
@@ -215,6 +217,7 @@ class Group(t.TypedDict):
     domain: str | None
     expected_transport: str | None  # ib, roce, rdma, efa, tcpxo, mnnvl, nvlink, tcp, any; None: nothing says so
     env: t.NotRequired[dict[str, str]]  # set or replaced in the template for this group alone
+    witnesses: t.NotRequired[list[str]]  # those of its nodes that are tested by a group of their own and only complete this one
 
 
 class Template(t.TypedDict):
