@@ -13,6 +13,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.jou
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import Said
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.record import attempt_record
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import anchors, cleanup
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Decision, State
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Engine
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Batch, Step, Taken
@@ -356,3 +357,53 @@ def test_why_a_log_could_not_be_read_is_the_cause_and_the_group_is_run_again(tmp
     assert [group["name"] for group in made._waiting] == ["g001"]
     made._admit()
     assert not made._live, "not at once: what kept the log back is still there"
+
+
+def test_a_job_that_cannot_be_deleted_does_not_hold_nodes_on_which_its_pods_have_ended(tmp_path):
+    """Where deletion is refused, each group kept its nodes for a minute, and the categories after it never began."""
+    made = engine(tmp_path)
+    made._admit()
+    attempt = only_attempt(made)
+    attempt.own("u")
+    attempt.decision, attempt.finished_at = Decision("succeeded"), time.monotonic()
+    attempt.state = State.REMOVING
+    running, ended = pod_of(attempt, "u", 1, "n1"), pod_of(attempt, "u", 0, "n0", 0)
+    ended["phase"] = "Succeeded"
+    for pod in (running, ended):
+        attempt.claim_pod(pod, gone=False)
+    made._on_taken(Taken(Step.REMOVE, attempt.name, error=ClusterError("jobs.batch is forbidden", status=403)))
+    made._advance(attempt, time.monotonic())
+    assert made._busy, "a worker still runs"
+    attempt.claim_pod({**running, "phase": "Failed"}, gone=False)
+    made._advance(attempt, time.monotonic())
+    assert not made._busy and attempt.state is State.DONE
+
+
+def test_objects_that_could_not_be_swept_before_a_batch_are_not_looked_for_a_second_time(tmp_path, monkeypatch):
+    made = engine(tmp_path)
+    proof = {"proven": False, "left": ["job/x"], "message": "jobs.batch is forbidden"}
+
+    def refused(*_arguments):
+        raise anchors.Unswept("default", proof)
+
+    monkeypatch.setattr(anchors, "open_batch", refused)
+    monkeypatch.setattr(cleanup, "clean", lambda *_arguments, **_options: pytest.fail("looked for again"))
+    with pytest.raises(ClusterError, match="job/x.*jobs.batch is forbidden"):
+        made.run()
+    assert made.proof == proof
+
+
+def test_events_are_asked_about_no_other_object_where_they_cannot_be_read(tmp_path):
+    """They only explain: nine objects, each with the whole patience of the client, held the nodes for minutes."""
+    made = engine(tmp_path)
+    made._admit()
+    attempt = only_attempt(made)
+    asked = []
+
+    def refused(path, **_options):
+        asked.append(path)
+        raise ClusterError("etcdserver: request timed out", status=500)
+
+    made._client.list = refused
+    (line,) = made._steps.events(attempt.target(), ["job", "pod-0", "pod-1"])
+    assert len(asked) == 1 and "etcdserver: request timed out" in line
