@@ -220,21 +220,29 @@ class Group(t.TypedDict):
 class Template(t.TypedDict):
     """The resolved workload of a category, stamped per group."""
 
-    framework: str
+    framework: str  # mpi, exec, torch: the key that says what to run
     namespace: str
     image: str
     image_pull_secrets: list[str]
     service_account: str | None
     gpus_per_node: int
     nic_resource: str | None
-    resources: dict[str, t.Any]
+    resources: dict[str, t.Any]  # limits, and requests where none are named
+    requests: dict[str, t.Any]
     env: list[EnvItem]
-    mpi: dict[str, t.Any]  # mpirun, mpirun_args, binary, args, pre_command
+    mpi: t.NotRequired[dict[str, t.Any]]  # mpirun, mpirun_args, binary, args, pre_command
+    exec: t.NotRequired[dict[str, t.Any]]  # script or command, per, pre_command
+    torch: t.NotRequired[dict[str, t.Any]]  # script or module, args, rendezvous, pre_command
+    files: dict[str, str]  # by name, for the pods
     volumes: list[dict[str, t.Any]]
     volume_mounts: list[dict[str, t.Any]]
+    labels: dict[str, str]
     annotations: dict[str, str]
-    security: dict[str, t.Any]  # privileged, capabilities
+    priority_class: str | None
+    scheduler_name: str | None
+    security: dict[str, t.Any]  # privileged, capabilities, host_network
     init_containers: list[dict[str, t.Any]]
+    sidecars: list[dict[str, t.Any]]
     tolerations: list[dict[str, t.Any]]
     ssh_port: int
     success_policy: bool  # the server knows Jobs' success policy
@@ -246,6 +254,7 @@ class Template(t.TypedDict):
 class Measure(t.TypedDict):
     """How the log of a category is read; other keys are context of the reader."""
 
+    pods: t.NotRequired[str]  # whose logs beside the first: each (one a node, each for itself), ends (the last too); else none
     kind: str  # nccl, dcgm, training, goodput, log_profile, perftest, fio, nvbandwidth, gpu_burn, key_value
     collective: t.NotRequired[str]
     profile: t.NotRequired[str]  # of kind log_profile
@@ -253,6 +262,10 @@ class Measure(t.TypedDict):
     expected_sizes: t.NotRequired[list[int]]
     judged_size: t.NotRequired[int]
     require_data_check: t.NotRequired[bool]
+    require_transport_proof: t.NotRequired[bool]
+    dcgm_level: t.NotRequired[int]
+    expected_gpus: t.NotRequired[int]
+    required_tests: t.NotRequired[list[str]]  # of DCGM
 
 
 class Category(t.TypedDict):

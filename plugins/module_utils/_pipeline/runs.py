@@ -7,7 +7,8 @@ from __future__ import annotations
 import typing as t
 
 from .._archive.run_directory import RunDirectory
-from .._catalog.entries import load_floors, load_registries
+from .._catalog.entries import load_registries
+from .._catalog.floors import load_floors
 from .._catalog.load import check_directories, load_catalog
 from .._cluster.client import Client
 from .._cluster.kinds import NODE

@@ -21,7 +21,21 @@ FINDINGS_SHOWN, EVIDENCE_SHOWN = 4, 3
 STORY_SHOWN = (10, 10)  # waves of a search: from its beginning, from its end
 _MARKS = {"failed": "FAIL", "error": "ERROR", "incomplete": "INCOMPL", "passed": "pass"}
 _ORDER = ("failed", "error", "incomplete", "passed")
-_LEAD_METRICS = ("bus_bandwidth", "alg_bandwidth", "goodput", "tflops_per_gpu")
+# The one figure of a kind of test that is shown where no criterion picks another; the first that was measured.
+_LEAD_METRICS = (
+    "bus_bandwidth",
+    "alg_bandwidth",
+    "goodput",
+    "tflops_per_gpu",
+    "avg_step_time_s",
+    "tests_passed",
+    "bandwidth",
+    "latency_us",
+    "host_to_device",
+    "gflops_min",
+    "read_bandwidth",
+    "write_bandwidth",
+)
 
 Row = t.Mapping[str, t.Any]
 
@@ -169,7 +183,7 @@ def _lead_value(group: Row) -> tuple[str, str]:
     name = next((item for item in _LEAD_METRICS if values.get(item) is not None), None)
     if name is None:
         return str(measurement.get("verdict") or "not measured"), ""
-    shown = f"{_rounded(values[name])} {units.get(name, '')}".strip()
+    shown = f"{_rounded(values[name])} {units.get(name) or name.replace('_', ' ')}"
     return shown, "" if measurement.get("complete") else "(partial)"
 
 

@@ -14,6 +14,7 @@ from .._common.shapes import CleanupProof
 from .._common.times import utc
 from .._workload import names
 from .._workload.objects import anchor, ssh_secret
+from .._workload.pods import uses_ssh
 from . import cleanup
 from .messages import Batch
 
@@ -41,7 +42,7 @@ def open_batch(client: Client, batch: Batch, now: float) -> list[dict[str, t.Any
     outage_s = min(batch.api_outage_s, max(LEAST_SWEEP_S, batch.deadline_at - now))
     sweep(client, namespace, category_selector(batch.run_id, batch.category), outage_s)
     owner = make_anchor(client, namespace, batch.run_id, batch.category, utc(max(batch.deadline_at, now) + EXPIRY_MARGIN_S))
-    if any(len(group["nodes"]) > 1 for group in batch.groups):
+    if any(uses_ssh(template, len(group["nodes"])) for group in batch.groups):
         make_keys(client, namespace, batch.run_id, batch.category, owner, template["ssh_port"])
     return owner
 

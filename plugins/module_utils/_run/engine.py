@@ -23,7 +23,7 @@ from .._cluster.client import Client
 from .._cluster.kinds import NODE, POD
 from .._common.errors import ClusterError
 from .._common.shapes import AttemptRecord, CleanupProof, Group, NodeState, Observation, Untested
-from .._workload import names
+from .._workload import names, pods
 from . import anchors, cleanup
 from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods
 from .contact import Contact
@@ -200,8 +200,8 @@ class Engine:
         number = len(self._records[group["name"]]) + 1
         name = names.attempt_name(self._batch.run_id, self._batch.category, group["name"], number)
         left = [node for node in group["nodes"] if node not in {item["node"] for item in excluded}]
-        env = dict(group.get("env") or {})
-        return Attempt(group["name"], left, number, name, env, created_at=time.monotonic(), excluded=excluded)
+        env, ends = dict(group.get("env") or {}), pods.ends(self._batch.template)
+        return Attempt(group["name"], left, number, name, env, ends, created_at=time.monotonic(), excluded=excluded)
 
     # Messages
 

@@ -15,6 +15,9 @@ ATTEMPT_LABEL = f"{PREFIX}/attempt"
 EXPIRES_ANNOTATION = f"{PREFIX}/expires"
 MANAGED_BY = "gpu-cluster-readiness"
 CONTAINER = "node"  # ours in every pod; others may be injected beside it
+OUR_VOLUMES = ("dshm", "hostfile", "files", "ssh")
+# Labels that we or Kubernetes set on pods, by their beginning.
+OUR_LABELS = (f"{PREFIX}/", "batch.kubernetes.io/", "app.kubernetes.io/managed-by", "job-name", "controller-uid")
 MAX_NAME = 63
 # A Job adds "-<index>-<5 characters>" to a pod's name and "-<index>" to its host name; five digits of index are plenty.
 POD_SUFFIX = len("-00000-xxxxx")
