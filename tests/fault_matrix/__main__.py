@@ -45,13 +45,13 @@ def main() -> int:
 
         def tell(row: dict[str, t.Any]) -> None:
             done.append(row)
+            if options.output:  # also of a matrix that is ended midway
+                options.output.write_text(json.dumps({"cells": [kept(item) for item in done]}, indent=1) + "\n")
             say(f"{len(done)}/{len(cells)} {row['cell']}: {mark(row)} {row['seconds']:.0f} s {', '.join(row['broken'])}")
 
         rows = run_cells(cells, pathlib.Path(folder), options.at_once, tell)
     say("\n".join(tables(rows)))
     say(f"{len(rows)} cells in {(time.monotonic() - started) / 60:.0f} minutes, {options.at_once} at a time")
-    if options.output:
-        options.output.write_text(json.dumps({"cells": [kept(row) for row in rows]}, indent=1) + "\n")
     return 1 if any(row["broken"] for row in rows) else 0
 
 

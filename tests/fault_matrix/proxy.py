@@ -228,8 +228,9 @@ async def _rest(answer: aiohttp.ClientResponse, writer: asyncio.StreamWriter) ->
 
 def status_object(code: int, asked: Asked) -> dict[str, t.Any]:
     """The Status that an API server sends with an error; that of 403 in RBAC's own words."""
+    verb = "create" if asked.verb == "dryrun" else asked.verb
     message = MESSAGES.get(code) or (
-        f'{asked.resource} is forbidden: User "readiness" cannot {asked.verb} resource "{asked.resource}" in API group "" (planted)'
+        f'{asked.resource} is forbidden: User "readiness" cannot {verb} resource "{asked.resource}" in API group "" (planted)'
     )
     return {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": REASONS[code], "message": message}
 

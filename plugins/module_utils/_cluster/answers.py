@@ -42,4 +42,5 @@ def _is_review(answer: dict[str, t.Any]) -> bool:
 ANY = Shape("JSON object", lambda _answer: True)
 OBJECT = Shape("object with a name", _is_object)
 LIST = Shape("list of objects", _is_list)
+DELETED = Shape("answer to a deletion", lambda answer: answer.get("kind") == "Status" or _is_object(answer))
 REVIEW = Shape("access review", _is_review)

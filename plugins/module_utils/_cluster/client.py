@@ -14,7 +14,7 @@ import typing as t
 from collections.abc import Iterator, Mapping
 
 from .._common.errors import ClusterError, InputError
-from .answers import ANY, LIST, OBJECT, REVIEW, with_objects
+from .answers import ANY, DELETED, LIST, OBJECT, REVIEW, with_objects
 from .auth import Transport, open_transport
 from .kinds import POD_LOG
 from .retry import RetryPolicy
@@ -318,7 +318,7 @@ class Client:
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
         try:
-            return self._sender.json(Request("DELETE", path, _dry_run(dry_run), options))
+            return self._sender.json(Request("DELETE", path, _dry_run(dry_run), options, shape=DELETED))
         except ClusterError as error:
             if error.status == 404:
                 return None

@@ -10,6 +10,7 @@ import typing as t
 from .._archive.run_directory import TERMINATION_SUFFIX, RunDirectory
 from .._causes.classify import Said
 from .._causes.record import attempt_record
+from .._causes.wordings import reason_of_refusal
 from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation, SnapshotNode
 from .._criteria.category import criteria_of
 from .._criteria.criteria import Criterion
@@ -110,7 +111,7 @@ def broken_off(category: Category, why: str, proof: CleanupProof | None = None) 
 
     proof: of its cleanup; None when nobody could clean up.
     """
-    attempt = attempt_record(1, "not_started", Said("SetupError", why))
+    attempt = attempt_record(1, "not_started", Said(reason_of_refusal(None, why), why))
     return {
         "groups": [{"name": group["name"], "nodes": group["nodes"], "attempts": [attempt]} for group in category["groups"]],
         "cleanup": proof or {"proven": False, "left": [], "message": why},

@@ -107,6 +107,10 @@ class Attempt:
         failed.sort(key=lambda pod: (_killed(pod["terminated"]), pod["terminated"]["finished"] or "", pod["index"] or 0))
         return kept + failed[:MAX_WORKER_LOGS]
 
+    def holds_nodes(self) -> bool:
+        """Whether a pod of it may still use its node; one that has ended does not, even where its object cannot be deleted."""
+        return any(not pod.get("gone") and pod["phase"] not in ("Succeeded", "Failed") for pod in self.pods.values())
+
     def objects(self) -> list[str]:
         """Whose events may say why it did not succeed: its Job and its pods."""
         return [self.name, *[pod["name"] for pod in self.pods.values() if pod["phase"] != "Succeeded"][:MAX_PODS_ASKED]]

@@ -347,10 +347,8 @@ class Engine:
                 self._questions.ask_refusal(attempt, now)
         elif attempt.state in (State.CREATING, State.COLLECTING, State.REMOVING):
             self._hurry(attempt, now)
-        elif attempt.state is State.RELEASING:
-            left = [pod for pod in attempt.pods.values() if not pod.get("gone")]
-            if not left or self._broken or now - t.cast(float, attempt.finished_at) > RELEASE_S:
-                self._to_done(attempt)
+        elif not attempt.holds_nodes() or self._broken or now - t.cast(float, attempt.finished_at) > RELEASE_S:
+            self._to_done(attempt)  # RELEASING
 
     def _hurry(self, attempt: Attempt, now: float) -> None:
         """Once the batch is to end, a step that hangs is waited for no longer; what it leaves is for the cleanup to find."""

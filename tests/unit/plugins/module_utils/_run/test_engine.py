@@ -8,63 +8,19 @@ import time
 import types
 
 import pytest
+from engine_bench import GROUP, engine, node, only_attempt, pod_of, take_at_once
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import finished_attempts, read_journal
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import Said
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.record import attempt_record
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import anchors, cleanup
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Decision, State
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Engine
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.fitness import Eyes
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Batch, Step, Taken
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts, node_facts, pod_facts
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Step, Taken
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.records import record_of
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected, Now, is_same
-
-GROUP = {"name": "g001", "nodes": ["n0", "n1"]}
-
-
-def engine(tmp_path, **options):
-    batch = Batch(
-        run_id="run",
-        run_dir=str(tmp_path),
-        category="c01",
-        title="c01",
-        template={"framework": "mpi", "namespace": "default", "env": []},
-        groups=[GROUP],
-        bounds={"max_concurrent": 1, "retries": 1, "start_grace_s": 10, "attempt_timeout_s": 100},
-        deadline_at=2e9,
-    )
-    client = types.SimpleNamespace()
-    client.hurried = lambda: client
-    made = Engine(client, batch, **options)
-    made._submit = lambda *_work: None
-    made._synced.add("node")
-    for name in GROUP["nodes"]:
-        made._on_node("ADDED", node(name))
-    return made
-
-
-def take_at_once(made):
-    """Steps are taken in this thread, and their results seen."""
-
-    def submit(attempt, step, work):
-        made._on_taken(Taken(step, attempt.name, result=work()))
-
-    made._submit = submit
-
-
-def only_attempt(made):
-    attempts = list(made._live.values())
-    assert len(attempts) == 1
-    return attempts[0]
-
-
-def node(name, ready="True", *, uid=None, boot=None, gpus=None, cordoned=False):
-    status = {"conditions": [{"type": "Ready", "status": ready}], "nodeInfo": {"bootID": boot}}
-    if gpus is not None:
-        status["allocatable"] = {"nvidia.com/gpu": str(gpus)}
-    return node_facts({"metadata": {"name": name, "uid": uid}, "spec": {"unschedulable": cordoned}, "status": status})
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected, is_same
 
 
 def test_a_node_that_fell_ill_while_nothing_ran_on_it_is_seen_when_its_test_starts(tmp_path):
@@ -281,23 +237,6 @@ def test_nodes_that_are_all_short_of_gpus_are_left_out_and_not_condemned(tmp_pat
     assert record["cause"]["reason"] == "NodeUnavailable" and "device plugin" in record["cause"]["message"]
 
 
-def pod_of(attempt, owner, index=0, node="n0", code=None):
-    state = {"running": {}} if code is None else {"terminated": {"exitCode": code, "reason": "x"}}
-    return pod_facts(
-        {
-            "metadata": {
-                "name": f"{attempt.name}-{index}-{owner}",
-                "uid": f"uid-{index}-{owner}",
-                "labels": {"batch.kubernetes.io/job-name": attempt.name},
-                "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
-                "ownerReferences": [{"kind": "Job", "name": attempt.name, "uid": owner, "controller": True}],
-            },
-            "spec": {"nodeName": node},
-            "status": {"phase": "Running", "containerStatuses": [{"name": "node", "state": state}]},
-        }
-    )
-
-
 def test_a_pod_that_another_made_with_our_labels_is_no_evidence(tmp_path):
     made = engine(tmp_path)
     made._admit()
@@ -367,134 +306,51 @@ def test_why_a_log_could_not_be_read_is_the_cause_and_the_group_is_run_again(tmp
     assert not made._live, "not at once: what kept the log back is still there"
 
 
-def ill_once_marked(facts):
-    xid = any(item["type"] == "GpuXidError" and item["status"] == "True" for item in facts["status"]["conditions"])
-    return {"message": "GpuXidError=True", "evidence": ["condition GpuXidError=True"], "kinds": ["xid"]} if xid else None
-
-
-def marked(name):
-    conditions = [{"type": "Ready", "status": "True"}, {"type": "GpuXidError", "status": "True"}]
-    return node_facts({"metadata": {"name": name}, "status": {"conditions": conditions}})
-
-
-def test_those_that_showed_first_what_most_nodes_show_are_acquitted_also_in_a_resumed_run(tmp_path):
-    """A monitor is rolled out: it marks one node after another, and the first had been condemned before the third was marked."""
-    made = engine(tmp_path, eyes=Eyes(ill_once_marked))
-    made._on_node("ADDED", node("n2"))
+def test_a_job_that_cannot_be_deleted_does_not_hold_nodes_on_which_its_pods_have_ended(tmp_path):
+    """Where deletion is refused, each group kept its nodes for a minute, and the categories after it never began."""
+    made = engine(tmp_path)
     made._admit()
     attempt = only_attempt(made)
-    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
-    made._on_pod("ADDED", pod_of(attempt, "our-job"))
-    made._on_pod("ADDED", pod_of(attempt, "our-job", 1, "n1"))
+    attempt.own("u")
+    attempt.decision, attempt.finished_at = Decision("succeeded"), time.monotonic()
+    attempt.state = State.REMOVING
+    running, ended = pod_of(attempt, "u", 1, "n1"), pod_of(attempt, "u", 0, "n0", 0)
+    ended["phase"] = "Succeeded"
+    for pod in (running, ended):
+        attempt.claim_pod(pod, gone=False)
+    made._on_taken(Taken(Step.REMOVE, attempt.name, error=ClusterError("jobs.batch is forbidden", status=403)))
     made._advance(attempt, time.monotonic())
-    made._on_node("MODIFIED", marked("n0"))
+    assert made._busy, "a worker still runs"
+    attempt.claim_pod({**running, "phase": "Failed"}, gone=False)
     made._advance(attempt, time.monotonic())
-    assert (attempt.decision.reason, attempt.decision.nodes) == ("HardwareFailureDetected", ["n0"])
-    made._to_done(attempt)
-    made._on_node("MODIFIED", marked("n1"))
-    (record,) = made._groups.records["g001"]
-    assert (record["cause"]["reason"], record["cause"]["nodes"]) == ("NodeUnavailable", [])
-    assert "2 of 3 nodes show the same at once" in record["cause"]["message"]
-    again = finished_attempts(read_journal(str(tmp_path / "journal.jsonl")), "c01")
-    assert [item["cause"]["reason"] for item in again["g001"]] == ["NodeUnavailable"]
-    assert made._fitness.excluded(["n0"], time.monotonic())[0]["reason"] == "NodeUnavailable"
+    assert not made._busy and attempt.state is State.DONE
 
 
-def test_an_attempt_under_a_mass_event_ends_and_accuses_nobody(tmp_path):
-    made = engine(tmp_path, eyes=Eyes(ill_once_marked))
-    made._on_node("ADDED", node("n2"))
-    made._admit()
-    attempt = only_attempt(made)
-    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
-    made._on_node("MODIFIED", marked("n0"))
-    made._on_node("MODIFIED", marked("n1"))
-    made._advance(attempt, time.monotonic())
-    assert attempt.health == [] and (attempt.decision.reason, attempt.decision.nodes) == ("NodeUnavailable", ["n0", "n1"])
-    assert record_of(attempt, attempt.decision)["cause"]["reason"] == "NodeUnavailable"
-
-
-def lost_attempt(number=1, *nodes):
-    return attempt_record(number, "failed", Said("NodeLost", f"{nodes[0]} was lost", nodes), started="2026-03-02T08:00:00Z")
-
-
-def test_a_group_is_tested_without_the_member_that_died_under_it(tmp_path):
-    """The others are untested for somebody else's death, also where no isolation follows."""
+def test_objects_that_could_not_be_swept_before_a_batch_are_not_looked_for_a_second_time(tmp_path, monkeypatch):
     made = engine(tmp_path)
-    made._groups.waiting.clear()
-    assert made._groups.keep("g001", lost_attempt(1, "n1"), 0.0, going=True)
-    made._admit()
-    attempt = only_attempt(made)
-    assert (attempt.nodes, [(item["node"], item["reason"]) for item in attempt.excluded]) == (["n0"], [("n1", "NodeLost")])
-    assert not made._groups.keep("g001", lost_attempt(2, "n0"), 0.0, going=True), "nobody is left"
+    proof = {"proven": False, "left": ["job/x"], "message": "jobs.batch is forbidden"}
+
+    def refused(*_arguments):
+        raise anchors.Unswept("default", proof)
+
+    monkeypatch.setattr(anchors, "open_batch", refused)
+    monkeypatch.setattr(cleanup, "clean", lambda *_arguments, **_options: pytest.fail("looked for again"))
+    with pytest.raises(ClusterError, match="job/x.*jobs.batch is forbidden"):
+        made.run()
+    assert made.proof == proof
 
 
-def test_a_test_of_a_search_is_not_repeated_without_a_member(tmp_path):
-    made = engine(tmp_path)
-    made._batch.is_search = True
-    assert made._groups.is_final(GROUP, [lost_attempt(1, "n1")]), "without it, it would be another question"
-
-
-def test_beginning_without_a_node_that_is_away_does_not_use_up_the_repetition(tmp_path):
-    """Its crash had ended the first attempt, and the second waited for it in vain: the others must still be tested."""
-    made = engine(tmp_path)
-    crashed = attempt_record(1, "failed", Said(None, "exit 1"), exit_code=1, started="2026-03-02T08:00:00Z")
-    in_vain = attempt_record(2, "not_started", Said("NodeUnavailable", "n1 was lost before the test had begun", ("n1",)))
-    assert not made._groups.is_final(GROUP, [crashed, in_vain])
-    assert made._groups.is_final(GROUP, [crashed, in_vain, {**in_vain, "attempt": 3}]), "not for ever"
-    assert made._groups.is_final(GROUP, [crashed, in_vain, {**crashed, "attempt": 3}])
-
-
-def test_a_node_that_is_marked_to_be_taken_away_is_left_out(tmp_path):
-    made = engine(
-        tmp_path, eyes=Eyes(departure=lambda facts: "taint karpenter.sh/disrupted" if facts["metadata"]["name"] == "n1" else None)
-    )
-    made._admit()
-    attempt = only_attempt(made)
-    assert [(item["node"], item["reason"]) for item in attempt.excluded] == [("n1", "NodeUnavailable")]
-    assert "taint karpenter.sh/disrupted" in attempt.excluded[0]["message"]
-
-
-def test_a_mass_event_acquits_nobody_of_what_is_its_own(tmp_path):
-    """One node lacks a GPU; that a monitor then marks it like all others takes nothing from that."""
-    made = engine(tmp_path, eyes=Eyes(ill_once_marked))
-    made._groups.waiting.clear()
-    short = attempt_record(1, "not_started", Said("HardwareFailureDetected", "n0: n0 offers 7 GPUs, it offered 8", ("n0",)))
-    made._groups.keep("g001", short, 0.0, going=False)
-    for name in ("n0", "n1"):
-        made._on_node("MODIFIED", marked(name))
-    assert made._health.event("n0") and made._groups.records["g001"][0]["cause"]["reason"] == "HardwareFailureDetected"
-
-
-def test_time_decides_nothing_while_the_api_server_is_away(tmp_path):
-    """The test had ended, or the node was back: a watch that hears nothing says neither, and a healthy node was suspected, or lost."""
+def test_events_are_asked_about_no_other_object_where_they_cannot_be_read(tmp_path):
+    """They only explain: nine objects, each with the whole patience of the client, held the nodes for minutes."""
     made = engine(tmp_path)
     made._admit()
     attempt = only_attempt(made)
-    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
-    made._on_pod("ADDED", pod_of(attempt, "our-job"))
-    made._on_pod("ADDED", pod_of(attempt, "our-job", 1, "n1"))
-    now = time.monotonic()
-    made._advance(attempt, now)
     asked = []
-    made._submit = lambda _attempt, step, _work: asked.append(step) if step is Step.ASK_NOW else None
-    made._advance(attempt, now + 101)
-    assert attempt.decision is None and asked == [Step.ASK_NOW]
-    made._on_taken(Taken(Step.ASK_NOW, attempt.name, error=ClusterError("connection refused")))
-    made._advance(attempt, now + 102)
-    assert attempt.decision is None and asked == [Step.ASK_NOW], "it is not asked without a pause"
-    made._on_taken(Taken(Step.ASK_NOW, attempt.name, result=Now([pod_of(attempt, "our-job", code=0)], [node("n0"), node("n1")])))
-    made._advance(attempt, now + 108)
-    assert attempt.decision.outcome == "succeeded", "as the cluster says once it is asked"
 
+    def refused(path, **_options):
+        asked.append(path)
+        raise ClusterError("etcdserver: request timed out", status=500)
 
-def test_a_hang_is_still_a_hang_when_the_cluster_was_asked(tmp_path):
-    made = engine(tmp_path)
-    made._admit()
-    attempt = only_attempt(made)
-    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
-    for pod in (pod_of(attempt, "our-job"), pod_of(attempt, "our-job", 1, "n1")):
-        made._on_pod("ADDED", pod)
-    made._advance(attempt, now := time.monotonic())
-    attempt.asked_at = now + 101
-    made._advance(attempt, now + 102)
-    assert attempt.decision.reason == "TimedOut"
+    made._client.list = refused
+    (line,) = made._steps.events(attempt.target(), ["job", "pod-0", "pod-1"])
+    assert len(asked) == 1 and "etcdserver: request timed out" in line
