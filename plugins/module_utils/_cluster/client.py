@@ -148,9 +148,11 @@ class Client:
         label_selector: str | None = None,
         field_selector: str | None = None,
         timeout_s: float = 240.0,
+        silence_s: float = 90.0,
     ) -> Iterator[tuple[str, Object]]:
         """Changes since *resource_version* as (ADDED | MODIFIED | DELETED | BOOKMARK, object), for *timeout_s* at most.
 
+        silence_s: a watch of which nothing comes for so long, not even a BOOKMARK, which servers send every minute, counts as broken.
         Ends quietly at the timeout and when the connection breaks: watch again from the last version seen (a BOOKMARK
         carries nothing else). Raises Expired when that version is too old: list again.
         """
@@ -162,7 +164,7 @@ class Client:
             "timeoutSeconds": max(1, round(timeout_s)),
         }
         # The server ends the watch itself; the margin is for one that does not.
-        request = Request("GET", path, query, stream=True, read_timeout_s=timeout_s + 15.0)
+        request = Request("GET", path, query, stream=True, read_timeout_s=min(timeout_s + 15.0, silence_s))
         response = self._sender.send(request)
         try:
             for line in _lines(response):
