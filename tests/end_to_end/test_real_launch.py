@@ -19,7 +19,7 @@ import typing as t
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.measurement import measure
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.anchors import make_ssh_key
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.holding import make_ssh_key
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.mpi_script import mpi_script
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.objects import ssh_secret
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.recap import DEBUG_DIR, TERMINATION_LOG

@@ -81,7 +81,7 @@ def main():
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    dist.init_process_group("nccl" if on_gpu else "gloo", device_id=device if on_gpu else None)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(options.seed)
     model = DistributedDataParallel(Model(options).to(device), device_ids=[local] if on_gpu else None)

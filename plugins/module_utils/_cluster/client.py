@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 import typing as t
 from collections.abc import Iterator, Mapping
 
@@ -86,20 +87,22 @@ class Client:
 
     def hurried(self) -> Client:
         """The same cluster with little patience, for the end of a run: two tries, and ten seconds for an answer."""
-        return Client(
-            self._transport,
-            retry=dataclasses.replace(self._retry, attempts=2),
-            connect_timeout_s=HURRIED_TIMEOUT_S,
-            read_timeout_s=min(HURRIED_TIMEOUT_S, self._read_timeout_s),
-        )
+        timeout_s = min(HURRIED_TIMEOUT_S, self._read_timeout_s)
+        return self._with(dataclasses.replace(self._retry, attempts=2), HURRIED_TIMEOUT_S, timeout_s)
 
     def patient(self, seconds: float) -> Client:
         """The same cluster, asked for so long before a question counts as not answered. One that hangs leaves time for another try."""
-        return Client(
-            self._transport,
-            retry=dataclasses.replace(self._retry, attempts=UNCOUNTED, patience_s=seconds),
-            read_timeout_s=min(self._read_timeout_s, seconds / 2),
-        )
+        retry = dataclasses.replace(self._retry, attempts=UNCOUNTED, patience_s=seconds)
+        return self._with(retry, CONNECT_TIMEOUT_S, min(self._read_timeout_s, seconds / 2))
+
+    def _with(self, retry: RetryPolicy, connect_timeout_s: float, read_timeout_s: float) -> Client:
+        client = Client(self._transport, retry=retry, connect_timeout_s=connect_timeout_s, read_timeout_s=read_timeout_s)
+        client._sender.clock_ahead_s = self._sender.clock_ahead_s
+        return client
+
+    def now(self) -> float:
+        """Seconds since the epoch by the API server's clock, as its last answer told: what is kept there is dated by it."""
+        return time.time() + self._sender.clock_ahead_s
 
     @property
     def warnings(self) -> tuple[str, ...]:

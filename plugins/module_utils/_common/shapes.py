@@ -52,6 +52,8 @@ class CategoryRequest(t.TypedDict):
 
     test: str  # communication/nccl-all-reduce
     test_scale: str  # intra-node, intra-rack, full-scale, diagnose
+    group_size: int | None  # nodes of each group; None: all of the rack, or of the cluster
+    left_over: str  # own_group, untested, pair_with_known_good: what becomes of nodes that fill no group
     options: dict[str, t.Any]  # the test's own
     criteria: list[str]  # CEL over measured.*
     thresholds: dict[str, str]  # NVCRE's form: {busBandwidthGBps: "value >= 400"}
@@ -215,6 +217,7 @@ class Group(t.TypedDict):
     domain: str | None
     expected_transport: str | None  # ib, roce, rdma, efa, tcpxo, mnnvl, nvlink, tcp, any; None: nothing says so
     env: t.NotRequired[dict[str, str]]  # set or replaced in the template for this group alone
+    witnesses: t.NotRequired[list[str]]  # those of its nodes that are tested by a group of their own and only complete this one
 
 
 class Template(t.TypedDict):
@@ -325,7 +328,41 @@ class RunMeta(t.TypedDict):
     notes: t.NotRequired[list[str]]
 
 
+# --- who runs a run (_archive, _run) ---
+
+
+class ProcessId(t.TypedDict):
+    """A process of its machine; a pid alone is given away again."""
+
+    pid: int
+    started: str | None  # as the machine counts; None: it does not say
+
+
+class Owner(t.TypedDict):
+    """Who runs a run: in the lock of its directory, and on the anchor of its batch as annotation."""
+
+    host: str  # for people
+    machine: str  # boot and pid namespace: where the pids mean something
+    user: str
+    play: ProcessId  # lives as long as the play
+    worker: ProcessId  # of the task that is under way
+    since: str  # when the play took it
+    token: str  # of this taking
+
+
 # --- observation: what happened (_run) ---
+
+# Every kind of entry of the journal; the end-to-end tests kill a run after each.
+JournalEvent = t.Literal[
+    "batch_start",
+    "attempt_creating",
+    "attempt_running",
+    "attempt_decided",
+    "attempt_deleting",
+    "attempt_done",
+    "attempt_acquitted",
+    "batch_end",
+]
 
 
 class Cause(t.TypedDict):

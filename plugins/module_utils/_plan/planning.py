@@ -14,6 +14,7 @@ from .._catalog.floors import floors_for
 from .._catalog.load import shipped_evidence
 from .._catalog.options import expected_sizes, resolve_options
 from .._common.checks import one_of
+from .._common.errors import InputError
 from .._common.shapes import (
     Category,
     CategoryRequest,
@@ -25,6 +26,7 @@ from .._common.shapes import (
     SnapshotNode,
     Untested,
 )
+from .._common.words import counted
 from .._criteria.category import criteria_of
 from .._workload.pods import ends
 from .grouping import group_nodes
@@ -97,7 +99,12 @@ class _Planning:
         suffix = f"-{pool.model or 'unknown'}" if several else ""
         variant = entry["name"].rsplit("/", 1)[1]
         template, explain, options = resolve_template(self.request, self.snapshot, self.catalog, wanted, entry, pool, place)
-        groups, left = group_nodes(pool.nodes, wanted["test_scale"], self.request["topology_key"])
+        size = wanted["group_size"]
+        if size is not None and size > len(pool.nodes):
+            raise InputError(
+                f"groups of {size} nodes are asked for, and {counted(len(pool.nodes), 'node')} can be tested", place=f"{place}.group_size"
+            )
+        groups, left = group_nodes(pool.nodes, wanted["test_scale"], self.request["topology_key"], size, wanted["left_over"])
         expected = wanted["expect_transport"] or entry["expect_transport"]
         if expected == "network":
             expected = net_transport(template) or "rdma"

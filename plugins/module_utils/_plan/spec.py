@@ -16,6 +16,7 @@ from .._common.errors import InputError
 from .._common.shapes import CategoryRequest, Expression, IsolationOptions, Request, Target
 from .._workload import names
 
+LEFT_OVER = ("own_group", "untested", "pair_with_known_good")
 TEST_SCALES = ("intra-node", "intra-rack", "full-scale", "diagnose")
 SECRET_NAME = re.compile(r"passw|token|secret|api_?key|credential|private_?key", re.IGNORECASE)
 LABEL_KEY = r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -35,7 +36,18 @@ SPEC_KEYS = (
     "isolation",
     "node_health",
 )
-CATEGORY_KEYS = ("test", "test_scale", "options", "criteria", "thresholds", "isolate", "workload", "expect_transport")
+CATEGORY_KEYS = (
+    "test",
+    "test_scale",
+    "group_size",
+    "left_over",
+    "options",
+    "criteria",
+    "thresholds",
+    "isolate",
+    "workload",
+    "expect_transport",
+)
 _TEXTS = (
     "namespace",
     "image",
@@ -117,6 +129,8 @@ def parse_spec(raw: t.Any, place: str = "certification") -> Request:
             {
                 "test": string(category.get("test", ""), f"{where}.test"),
                 "test_scale": one_of(category.get("test_scale", "full-scale"), TEST_SCALES, "test scale", f"{where}.test_scale"),
+                "group_size": _group_size(category, where),
+                "left_over": one_of(category.get("left_over", LEFT_OVER[0]), LEFT_OVER, "policy", f"{where}.left_over"),
                 "options": {**copy.deepcopy(shared_options), **of_type(category.get("options") or {}, dict, f"{where}.options")},
                 "criteria": _expressions(category.get("criteria", shared_criteria), f"{where}.criteria"),
                 "thresholds": _thresholds(category.get("thresholds", shared_thresholds), f"{where}.thresholds"),
@@ -146,6 +160,20 @@ def parse_spec(raw: t.Any, place: str = "certification") -> Request:
         "isolation": _isolation(spec.get("isolation") or {}, f"{place}.isolation"),
         "node_health": None if health is None else string(health, f"{place}.node_health"),
     }
+
+
+def _group_size(category: t.Mapping[str, t.Any], place: str) -> int | None:
+    if category.get("group_size") is None:
+        return None
+    size = integer(category["group_size"], f"{place}.group_size", minimum=1)
+    scale = category.get("test_scale", "full-scale")
+    if scale == "diagnose" or (scale == "intra-node" and size != 1):
+        raise InputError(
+            f"groups of {size} nodes and the test scale {scale} exclude each other",
+            place=f"{place}.group_size",
+            hint="Use it with intra-rack (within each rack) or full-scale (over all nodes)",
+        )
+    return size
 
 
 def _expressions(value: t.Any, place: str) -> list[str]:

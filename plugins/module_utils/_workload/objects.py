@@ -18,8 +18,8 @@ from .shell_parts import HOSTFILE, host_names
 TTL_S = 600  # a Job nobody deleted removes itself this long after its end
 
 
-def anchor(run_id: str, namespace: str, category: str, expires: str) -> Manifest:
-    """The ConfigMap that owns the objects of a category of a run; expires (RFC 3339) says when a later run may sweep them away."""
+def anchor(run_id: str, namespace: str, category: str, annotations: t.Mapping[str, str], owner: t.Sequence[Manifest] = ()) -> Manifest:
+    """The ConfigMap that owns the objects of a category of a run. annotations: whose it is, and when a later run may sweep it away."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -27,10 +27,30 @@ def anchor(run_id: str, namespace: str, category: str, expires: str) -> Manifest
             "name": names.anchor_name(run_id, category),
             "namespace": namespace,
             "labels": names.category_labels(run_id, category),
-            "annotations": {names.EXPIRES_ANNOTATION: expires},
+            "annotations": dict(annotations),
+            "ownerReferences": list(owner),
         },
         "data": {"run": run_id},
     }
+
+
+def fuse(template: t.Mapping[str, t.Any], run_id: str, category: str, start: str, seconds: int) -> Manifest:
+    """A Job of no pods. It is complete at once, and its time to live takes along what it owns when nobody else does.
+
+    Neither a ConfigMap nor a suspended Job has a time to live. Its pod template is that of an attempt, so that what admits those admits it.
+    """
+    identity = {"run_id": run_id, "category": category, "group": "fuse", "attempt": 1, "owner": []}
+    job = _job(template, identity, {"labels": names.category_labels(run_id, category), "name": "fuse"}, ["none"])
+    del job["spec"]["template"]["spec"]["affinity"]  # no node is meant
+    for key in ("completionMode", "activeDeadlineSeconds", "successPolicy"):
+        job["spec"].pop(key, None)
+    job["spec"] |= {"suspend": False, "completions": 0, "parallelism": 0, "ttlSecondsAfterFinished": seconds}
+    job["metadata"] = {
+        "name": names.fuse_name(run_id, category, start),
+        "namespace": template["namespace"],
+        "labels": names.category_labels(run_id, category),
+    }
+    return job
 
 
 def ssh_secret(

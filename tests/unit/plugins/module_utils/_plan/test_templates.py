@@ -126,6 +126,14 @@ def test_the_logs_to_be_read_follow_from_whose_end_counts(test: str, pods: str |
     assert plan({"test": test, "test_scale": "intra-node"})["measure"].get("pods") == pods
 
 
+def test_a_group_larger_than_the_pool_is_refused_before_anything_is_created() -> None:
+    with pytest.raises(InputError) as error:
+        plan({"test": "communication/nccl-alltoall", "test_scale": "full-scale", "group_size": 3})
+    assert error.value.place == "certification.categories[0].group_size" and "2 nodes" in error.value.render()
+    pairs = plan({"test": "communication/nccl-alltoall", "test_scale": "full-scale", "group_size": 2})
+    assert [len(group["nodes"]) for group in pairs["groups"]] == [2]
+
+
 def test_a_scale_that_a_test_does_not_have_is_refused() -> None:
     with pytest.raises(InputError, match="test scale"):
         plan({"test": "diagnostics/dcgm-level1", "test_scale": "full-scale"})

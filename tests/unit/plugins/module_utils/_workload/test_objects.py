@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import load_entry, render
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_catalog_dir
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.options import resolve_options
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.anchors import make_ssh_key
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.holding import make_ssh_key
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload import names
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.objects import anchor, attempt_objects, ssh_secret
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.objects import anchor, attempt_objects, fuse, ssh_secret
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.shell_parts import SETUP_ERROR, SETUP_EXIT_CODE
 
 TEMPLATE = {
@@ -58,7 +58,8 @@ def objects(nodes, **changes):
 def test_strict_schemas_of_the_oldest_and_newest_release_accept_them(version, nodes):
     private, public = make_ssh_key()
     secret = ssh_secret("run", "default", "c01", OWNER, private_key=private, public_key=public, port=2222)
-    for manifest in [*objects(nodes).values(), anchor("run", "default", "c01", "2026-03-02T08:00:00Z"), secret]:
+    owned = anchor("run", "default", "c01", {"gpu-cluster.readiness/expires": "x"}, OWNER)
+    for manifest in [*objects(nodes).values(), owned, fuse(TEMPLATE, "run", "c01", "0a", 60), secret]:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
