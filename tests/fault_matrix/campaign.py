@@ -28,8 +28,8 @@ class Slot:
     """One world at a time and a player: what runs one cell after another."""
 
     def __init__(self, folder: pathlib.Path) -> None:
-        self._folder, self._player, self._world, self._count = folder, Player(folder), None, 0
-        self._world: World | None
+        self._folder, self._player, self._count = folder, Player(folder), 0
+        self._world: World | None = None
 
     def run(self, world: str, cell: Cell | None) -> Row:
         """One cell, on a world without traces of the last one."""
@@ -53,8 +53,10 @@ class Slot:
             self._world.stop()
 
 
-def run_cells(cells: t.Sequence[Cell], folder: pathlib.Path, at_once: int, tell: t.Callable[[Row], None]) -> list[Row]:
-    """All cells, so many at a time. An error of ours ends the campaign."""
+def run_cells(
+    cells: t.Sequence[Cell], folder: pathlib.Path, at_once: int, tell: t.Callable[[Row], None], enough: threading.Event | None = None
+) -> list[Row]:
+    """All cells, so many at a time, until it is enough. An error of ours ends the campaign."""
     work: queue.SimpleQueue[Cell] = queue.SimpleQueue()
     for cell in cells:
         work.put(cell)
@@ -65,7 +67,7 @@ def run_cells(cells: t.Sequence[Cell], folder: pathlib.Path, at_once: int, tell:
     def serve(index: int) -> None:
         slot = Slot(folder / f"slot{index}")
         try:
-            while not errors:
+            while not errors and not (enough and enough.is_set()):
                 cell = work.get_nowait()
                 row = slot.run(cell.world, cell)
                 with lock:

@@ -31,7 +31,6 @@ GARBAGE = b"<html><body>upstream connect error or disconnect/reset before header
 # Right JSON, wrong shape.
 SHAPES: dict[str, t.Any] = {
     "list": [],
-    "null": None,
     "emptyobj": {},
     "strange": {"kind": 7, "metadata": "text", "items": {"a": 1}, "status": [1], "groups": "text", "spec": 3},
     "strangeitems": {"kind": "List", "metadata": {}, "items": [None, 1, "text", {"metadata": None}, {"metadata": {"name": 5}}]},

@@ -68,11 +68,14 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """The rows of the cells that are asked for, as they come: several run at the same time, whatever pytest does."""
     wanted = [item.callspec.params["name"] for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     found: Rows = {name: concurrent.futures.Future() for name in wanted}
+    enough = threading.Event()
 
     def run() -> None:
         cells = [CELLS[name] for name in wanted]
         try:
-            run_cells(cells, pathlib.Path(tmp_path_factory.mktemp("matrix")), AT_ONCE, lambda row: found[row["cell"]].set_result(row))
+            run_cells(
+                cells, pathlib.Path(tmp_path_factory.mktemp("matrix")), AT_ONCE, lambda row: found[row["cell"]].set_result(row), enough
+            )
         except BaseException as error:
             for row in found.values():
                 if not row.done():
@@ -81,6 +84,7 @@ def rows(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     thread = threading.Thread(target=run, name="fault-matrix")
     thread.start()
     yield found
+    enough.set()
     thread.join()
 
 

@@ -87,24 +87,16 @@ class Client:
 
     def hurried(self) -> Client:
         """The same cluster with little patience, for the end of a run: two tries, and ten seconds for an answer."""
-        client = Client(
-            self._transport,
-            retry=dataclasses.replace(self._retry, attempts=2),
-            connect_timeout_s=HURRIED_TIMEOUT_S,
-            read_timeout_s=min(HURRIED_TIMEOUT_S, self._read_timeout_s),
-        )
-        return self._of_the_same_time(client)
+        timeout_s = min(HURRIED_TIMEOUT_S, self._read_timeout_s)
+        return self._with(dataclasses.replace(self._retry, attempts=2), HURRIED_TIMEOUT_S, timeout_s)
 
     def patient(self, seconds: float) -> Client:
         """The same cluster, asked for so long before a question counts as not answered. One that hangs leaves time for another try."""
-        client = Client(
-            self._transport,
-            retry=dataclasses.replace(self._retry, attempts=UNCOUNTED, patience_s=seconds),
-            read_timeout_s=min(self._read_timeout_s, seconds / 2),
-        )
-        return self._of_the_same_time(client)
+        retry = dataclasses.replace(self._retry, attempts=UNCOUNTED, patience_s=seconds)
+        return self._with(retry, CONNECT_TIMEOUT_S, min(self._read_timeout_s, seconds / 2))
 
-    def _of_the_same_time(self, client: Client) -> Client:
+    def _with(self, retry: RetryPolicy, connect_timeout_s: float, read_timeout_s: float) -> Client:
+        client = Client(self._transport, retry=retry, connect_timeout_s=connect_timeout_s, read_timeout_s=read_timeout_s)
         client._sender.clock_ahead_s = self._sender.clock_ahead_s
         return client
 
@@ -159,9 +151,11 @@ class Client:
         label_selector: str | None = None,
         field_selector: str | None = None,
         timeout_s: float = 240.0,
+        silence_s: float = 90.0,
     ) -> Iterator[tuple[str, Object]]:
         """Changes since *resource_version* as (ADDED | MODIFIED | DELETED | BOOKMARK, object), for *timeout_s* at most.
 
+        silence_s: a watch of which nothing comes for so long, not even a BOOKMARK, which servers send every minute, counts as broken.
         Ends quietly at the timeout and when the connection breaks: watch again from the last version seen (a BOOKMARK
         carries nothing else). Raises Expired when that version is too old: list again.
         """
@@ -173,7 +167,7 @@ class Client:
             "timeoutSeconds": max(1, round(timeout_s)),
         }
         # The server ends the watch itself; the margin is for one that does not.
-        request = Request("GET", path, query, stream=True, read_timeout_s=timeout_s + 15.0)
+        request = Request("GET", path, query, stream=True, read_timeout_s=min(timeout_s + 15.0, silence_s))
         response = self._sender.send(request)
         try:
             for line in _lines(response):

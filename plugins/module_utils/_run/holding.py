@@ -52,9 +52,9 @@ class Holding:
         self._namespace = batch.template["namespace"]
         self._selector = category_selector(batch.run_id, batch.category)
         self._path = CONFIG_MAP.path(self._namespace, names.anchor_name(batch.run_id, batch.category))
+        self._made: References = []  # the ownerReference to our anchor, once there is one
         self._version = ""
         self._not_ours = ""
-        self._made: References = []  # the anchor
         self._sweep_s = batch.api_outage_s
         self._cleaning = False
         self._ended = threading.Event()

@@ -19,6 +19,7 @@ from .._cluster.sending import Expired
 from .._common.errors import ClusterError
 
 WATCH_S = 240.0
+SILENCE_S = 90.0
 BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 # A watch that lasted this long was a good one: the next trouble starts with the shortest pause again.
 GOOD_WATCH_S = 15.0
@@ -109,7 +110,11 @@ class Watcher(threading.Thread):
         return listed.resource_version
 
     def _follow(self, version: str) -> str:
-        for event, thing in self._client.watch(self._path, resource_version=version, label_selector=self._selector, timeout_s=WATCH_S):
+        silence_s = min(SILENCE_S, self._outage_s / 2)  # which leaves time for another try
+        seen = self._client.watch(
+            self._path, resource_version=version, label_selector=self._selector, timeout_s=WATCH_S, silence_s=silence_s
+        )
+        for event, thing in seen:
             if self._ended.is_set():
                 break
             version = (thing.get("metadata") or {}).get("resourceVersion") or version

@@ -214,6 +214,14 @@ def test_broken_watch_ends_quietly_with_what_it_had(api: Api) -> None:
     assert [kind for kind, _rest in api.client().watch(PODS, resource_version="1")] == ["ADDED"]
 
 
+def test_a_watch_that_hangs_is_given_up_after_its_silence_and_not_at_its_own_end(api: Api) -> None:
+    """For four minutes no pod was seen, and the run said that none existed."""
+    api.answers = [(200, b"{", {"Content-Length": "100"})]
+    began = time.monotonic()
+    assert list(api.client(attempts=1).watch(PODS, resource_version="1", timeout_s=240, silence_s=0.2)) == []
+    assert time.monotonic() - began < 10
+
+
 def test_log_keeps_every_byte(api: Api) -> None:
     log = b"caf\xe9 \xff\x00\r\n" * 20000
     api.answers = [(200, [log[:70000], log[70000:]])]

@@ -14,7 +14,6 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.jou
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import Said
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.record import attempt_record
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import anchors, cleanup
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Decision, State
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.fitness import Eyes
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Step, Taken
@@ -324,20 +323,6 @@ def test_a_job_that_cannot_be_deleted_does_not_hold_nodes_on_which_its_pods_have
     attempt.claim_pod({**running, "phase": "Failed"}, gone=False)
     made._advance(attempt, time.monotonic())
     assert not made._busy and attempt.state is State.DONE
-
-
-def test_objects_that_could_not_be_swept_before_a_batch_are_not_looked_for_a_second_time(tmp_path, monkeypatch):
-    made = engine(tmp_path)
-    proof = {"proven": False, "left": ["job/x"], "message": "jobs.batch is forbidden"}
-
-    def refused(*_arguments):
-        raise anchors.Unswept("default", proof)
-
-    monkeypatch.setattr(anchors, "open_batch", refused)
-    monkeypatch.setattr(cleanup, "clean", lambda *_arguments, **_options: pytest.fail("looked for again"))
-    with pytest.raises(ClusterError, match="job/x.*jobs.batch is forbidden"):
-        made.run()
-    assert made.proof == proof
 
 
 def test_events_are_asked_about_no_other_object_where_they_cannot_be_read(tmp_path):
