@@ -11,7 +11,7 @@ ARGS ?=
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 export ANSIBLE_LOCALHOST_WARNING := False
 
-.PHONY: isolation-campaign help setup setup-test certify simulated-cluster control-plane test test-vectors test-control-plane lint clean
+.PHONY: isolation-campaign fault-matrix help setup setup-test certify simulated-cluster control-plane test test-vectors test-control-plane lint clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1|/' | column -t -s '|'
@@ -43,6 +43,9 @@ test-vectors: setup-test ## Compare the parsers with the log vectors; READINESS_
 
 isolation-campaign: setup-test ## Measure fault isolation on random worlds; WORLDS=n per table cell, SEED=s, ONLY=random|wild|table, OUTPUT=file.json
 	@$(VENV)/python tests/benchmarks/isolation_campaign.py --worlds $(or $(WORLDS),12) --seed $(or $(SEED),1) $(if $(ONLY),--only "$(ONLY)") $(if $(OUTPUT),--output $(OUTPUT))
+
+fault-matrix: setup-test ## Certify simulated clusters through an API that fails, cell by cell (an hour); ONLY=text of their names, OUTPUT=file.json
+	@$(VENV)/python -m ansible_collections.gpu_cluster.readiness.tests.fault_matrix $(if $(ONLY),--only "$(ONLY)") $(if $(OUTPUT),--output "$(OUTPUT)") $(ARGS)
 
 test-control-plane: setup-test ## Run the end-to-end scenarios and the API contract on a genuine control plane alone
 	@tests/run control-plane

@@ -20,17 +20,18 @@ class ActionModule(ReadinessAction):
         "run_dir": {"type": "path", "required": True},
         "category": {"type": "str", "required": True},
         "failure": {"type": "str"},
+        "created": {"type": "bool", "default": True},
     }
 
     def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
-        """failure: why the batch of the category broke off, when it left no observation."""
+        """failure: why the batch of the category broke off, when it left no observation. created: whether it may have created objects."""
         run = RunDirectory(arguments["run_dir"])
         with self.holding(run):
             run.check()
             if not self.check_mode:
                 run.open()
             category = effective_category(run, arguments["category"])
-            judged = judge_run_category(run, category, arguments["failure"] or "", dry=self.check_mode)
+            judged = judge_run_category(run, category, arguments["failure"] or "", created=arguments["created"], dry=self.check_mode)
             if not self.check_mode:
                 run.write(run.judged(category["id"]), judged)
         self.progress(f"{category['title']}: {judged['verdict']}: {judged['why']}")

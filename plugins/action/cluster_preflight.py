@@ -14,6 +14,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.cli
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.shapes import Owner, Plan
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.runs import check_cluster, refuse_elsewhere
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import anchors, cleanup, preflight
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import api_outage_s
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, play_pid
 
 
@@ -38,6 +39,7 @@ class ActionModule(ReadinessAction):
             return self._check(client, run.read_meta()["run_id"], run.read_plan(), lock.owner)
 
     def _check(self, client: Client, run_id: str, plan: Plan, owner: Owner) -> dict[str, t.Any]:
+        client = client.patient(api_outage_s(plan["bounds"]))
         result = preflight.check(client, run_id, plan["categories"])
         refuse_elsewhere(client, run_id, plan, owner)
         for note in result["notes"]:

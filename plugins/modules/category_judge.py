@@ -35,6 +35,10 @@ options:
   failure:
     description: Why the batch of this category broke off, if it left no observation. Its nodes are then untested.
     type: str
+  created:
+    description: Whether that batch may have created objects in the cluster. V(false) where it could not even begin.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""

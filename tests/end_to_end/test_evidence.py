@@ -5,76 +5,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import threading
 import time
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.rebuild import report_from_archive
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.names import GROUP_LABEL
-
-NODES = "/api/v1/nodes"
-N = [f"gpu-r0-n0{index}" for index in range(4)]
-LONG = {"max_bytes": "16G", "iterations": 400}
-BOUNDS = {"start_grace_s": 2, "queue_timeout_s": 20, "node_grace_s": 6}
-
-
-class World:
-    """A cluster, a play on it, and a hand that reaches into both while the play runs."""
-
-    def __init__(self, cluster, scale="intra-node", limit=300, **spec):
-        self.cluster, self.api = cluster, Client.from_options({"kubeconfig": str(cluster.kubeconfig)})
-        category = {"test": "communication/nccl-all-reduce", "test_scale": scale, "criteria": [f"measured.bus_bandwidth >= {limit}"]}
-        self.spec = {"categories": [category], "options": LONG, "bounds": BOUNDS, "isolate": "never", **spec}
-        self.process = None
-
-    def begin(self, **variables):
-        command = self.cluster.command("certify", {"certification": self.spec, **variables})
-        self.process = subprocess.Popen(
-            command, cwd=self.cluster.work, env=self.cluster.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        return self
-
-    def end(self):
-        output, _nothing = self.process.communicate(timeout=300)
-        return self.cluster.result(self.process.returncode, output)
-
-    def entries(self):
-        found = list((self.cluster.work / "runs").glob("2*/journal.jsonl"))
-        return [json.loads(line) for line in found[0].read_text().splitlines()] if found else []
-
-    def until(self, condition, why, wait_s=120):
-        deadline = time.monotonic() + wait_s
-        while not condition():
-            assert self.process is None or self.process.poll() is None or condition(), f"the play ended before: {why}"
-            assert time.monotonic() < deadline, why
-            time.sleep(0.05)
-
-    def until_running(self, node):
-        self.until(
-            lambda: any(item["event"] == "attempt_running" and item["group"] in self.groups(node) for item in self.entries()), "runs"
-        )
-
-    def groups(self, node):
-        return {item["group"] for item in self.entries() if item["event"] == "attempt_creating" and node in item["nodes"]}
-
-    def status(self, node, **changes):
-        self.api.patch(f"{NODES}/{node}/status", {"status": changes}, kind="strategic")
-
-    def ready(self, node, status):
-        reason = {"True": "KubeletReady", "False": "KubeletNotReady"}[status]
-        condition = {
-            "type": "Ready",
-            "status": status,
-            "reason": reason,
-            "message": "container runtime status check may not have completed",
-        }
-        self.status(node, conditions=[condition])
-
-
-def small(start_cluster, nodes=3, time_scale=20, **definition):
-    return start_cluster(racks=1, nodes_per_rack=nodes, time_scale=time_scale, **definition)
+from ansible_collections.gpu_cluster.readiness.tests.end_to_end.world import BOUNDS, N, World, small
 
 
 def test_a_node_that_loses_a_gpu_under_test_does_not_pass(start_cluster):
@@ -117,20 +55,8 @@ def test_a_node_that_was_not_ready_before_its_test_began_is_not_condemned(start_
 def test_contact_lost_with_the_whole_cluster_condemns_no_member_of_a_small_batch(start_cluster):
     world = World(small(start_cluster, 4), target={"node_names": N[:2]}, bounds={**BOUNDS, "node_grace_s": 3}).begin()
     world.until_running(N[0])
-    stop = threading.Event()
-
-    def silence():
-        while not stop.wait(0.2):
-            for name in N:
-                world.ready(name, "False")
-
-    hand = threading.Thread(target=silence)
-    hand.start()
-    try:
+    with world.silent(*N):
         result = world.end()
-    finally:
-        stop.set()
-        hand.join()
     assert result.verdicts() == {"untested": set(N[:2])}, result.output
     assert "4 of 4 nodes of the cluster" in result.output
 
@@ -180,3 +106,18 @@ def test_a_namespace_that_refuses_our_pods_is_told_before_anything_is_created(st
     assert result.status != 0 and "violates PodSecurity" in result.output, result.output
     world = World(cluster)
     assert not world.entries() and cluster.objects_of_ours() == [], "no attempt was begun"
+
+
+def test_what_becomes_of_nodes_between_the_last_test_and_the_verdict_counts(start_cluster):
+    """All tests are over and have passed; then one node loses a GPU, and another restarts."""
+    world = World(small(start_cluster), bounds={**BOUNDS, "node_grace_s": 3}).begin()
+    world.until(lambda: any(item["event"] == "batch_end" for item in world.entries()), "the tests end")
+    world.status(N[1], allocatable={"nvidia.com/gpu": "7"})
+    world.status(N[2], nodeInfo={"bootID": "another-boot"})
+    result = world.end()
+    assert [category["verdict"] for category in result.report["categories"]] == ["passed"], result.output
+    assert result.verdicts() == {"passed": {N[0]}, "failed": {N[1]}, "untested": {N[2]}}, result.output
+    assert (result.reasons(N[1]), result.reasons(N[2])) == ({"HardwareFailureDetected"}, {"NodeUnavailable"})
+    assert result.status != 0
+    again = report_from_archive(RunDirectory(result.run_dir))
+    assert (again["verdict"], again["nodes"]) == (result.report["verdict"], result.report["nodes"]), "offline, from the archive alone"

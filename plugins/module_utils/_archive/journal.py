@@ -63,14 +63,17 @@ def read_journal(path: str) -> list[dict[str, t.Any]]:
 def finished_attempts(entries: t.Iterable[t.Mapping[str, t.Any]], category: str) -> dict[str, list[AttemptRecord]]:
     """Records of attempts that ended, by group, in order: what an earlier start of the run has already done.
 
-    One that was acquitted later, because contact with the whole cluster was lost, counts as it was corrected.
+    One whose accusation was taken back later, because most nodes fell silent or ill with the accused, counts as it was corrected.
     """
     done: dict[str, list[AttemptRecord]] = {}
     for entry in entries:
         if entry.get("event") not in ("attempt_done", "attempt_acquitted") or entry.get("category") != category:
             continue
         records = done.setdefault(entry["group"], [])
-        if entry["event"] == "attempt_acquitted" and records:
-            records.pop()
-        records.append(entry["record"])
+        record = entry["record"]
+        known = next((index for index, item in enumerate(records) if item.get("attempt") == record.get("attempt")), None)
+        if entry["event"] == "attempt_acquitted" and known is not None:
+            records[known] = record
+        else:
+            records.append(record)
     return done

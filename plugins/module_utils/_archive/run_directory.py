@@ -12,7 +12,7 @@ import typing as t
 from pathlib import Path
 
 from .._common.errors import InputError
-from .._common.shapes import AttemptRecord, Category, JudgedCategory, Observation, Plan, Request, RunMeta, Snapshot
+from .._common.shapes import AttemptRecord, Category, FinalLook, JudgedCategory, Observation, Plan, Request, RunMeta, Snapshot
 from . import manifest
 from .files import read_json, write_json, write_text
 from .journal import finished_attempts, read_journal
@@ -74,6 +74,11 @@ class RunDirectory:
     def journal(self) -> str:
         """Every transition."""
         return self._at("journal.jsonl")
+
+    @property
+    def last_look(self) -> str:
+        """What had become of all tested nodes when all tests were over."""
+        return self._at("last_look.json")
 
     @property
     def report(self) -> str:
@@ -142,9 +147,13 @@ class RunDirectory:
         path = self.isolation(category)
         return t.cast(dict[str, t.Any], read_json(path)) if os.path.exists(path) else None
 
-    def read_observations(self) -> list[Observation]:
-        """Every observation, of categories and waves, sorted by name."""
-        return [t.cast(Observation, read_json(path)) for path in sorted(Path(self._at("observations")).glob("*.json"))]
+    def read_observations(self) -> dict[str, Observation]:
+        """Every observation, of categories and waves, by its id, sorted."""
+        return {path.stem: t.cast(Observation, read_json(path)) for path in sorted(Path(self._at("observations")).glob("*.json"))}
+
+    def read_last_look(self) -> FinalLook | None:
+        """The look at all tested nodes when all tests were over; None where nobody was asked to look."""
+        return t.cast(FinalLook, read_json(self.last_look)) if os.path.exists(self.last_look) else None
 
     def read_attempts(self, category: str) -> dict[str, list[AttemptRecord]]:
         """By group, the attempts of a category (by short id) that an earlier start of the run has ended."""

@@ -233,3 +233,9 @@ def quote_taint(taint: Mapping[str, t.Any]) -> str:
     """`key=value:effect` as kubectl writes it."""
     value = f"={taint['value']}" if taint.get("value") else ""
     return f"{taint.get('key')}{value}:{taint.get('effect')}"
+
+
+def kind_of_quote(quote: str) -> str:
+    """What a quoted condition or taint is, without what differs from node to node: `condition GpuHealthy=False (XidError)`, `taint k`."""
+    head = quote.partition(":")[0].strip()
+    return head.partition("=")[0] if head.startswith("taint ") else head

@@ -101,7 +101,8 @@ _TABLE = (
            "The cluster removed a pod: node pressure, preemption, drain or a taint.",
            "Stop what evicts, or run in a maintenance window.", pause_s=10.0),
     Reason("NodeUnavailable", "untested", "incomplete", "infrastructure", True,
-           "The node was not there for its test as it was planned: not Ready before it began, replaced, deleted, or restarted after it.",
+           "The node was not there for its test as it was planned: not Ready before it began, taken away, replaced, or restarted after it; "
+           "or most nodes showed the same trouble at once.",
            "Certify it again when it is back for good; nothing was found against its hardware.", pause_s=2.0),
     Reason("LogUnavailable", "untested", "error", "log", True,
            "The workload ran, but its log could not be read from the cluster.",
@@ -144,6 +145,12 @@ def finding(
     return {"reason": row.name, "node": node, "message": message, "evidence": list(evidence), "hint": hint or row.hint, "note": is_note}
 
 
+def mass_event(kind: str, count: int, size: int) -> str:
+    """What is said of evidence that most nodes show at once."""
+    look = "look at the agent that sets it, and at what was changed on all nodes"
+    return f"{count} of {size} nodes show the same at once ({kind}): {look}; no node is accused"
+
+
 def as_markdown() -> str:
     """The page docs/reasons.md."""
     lines = [
@@ -166,6 +173,7 @@ def as_markdown() -> str:
     ]
     for row in _TABLE:
         effect = f"{row.effect} (named node only)" if row.named_only else row.effect
-        retried = "no" if not row.retryable else f"yes, after {row.pause_s:g} s" if row.pause_s else "yes"
+        again = "the others, without the node" if row.effect == "convicts" else "no"
+        retried = again if not row.retryable else f"yes, after {row.pause_s:g} s" if row.pause_s else "yes"
         lines.append(f"| `{row.name}` | {effect} | {row.verdict} | {row.kind} | {retried} | {row.meaning} | {row.hint} |")
     return "\n".join(lines) + "\n"

@@ -51,8 +51,16 @@ def attempt_record(
 
 def acquitted(record: AttemptRecord, why: str) -> AttemptRecord:
     """The record of an attempt whose nodes were accused while contact with most of the cluster was being lost."""
-    cause: Cause = {"reason": "Cancelled", "message": why, "nodes": [], "evidence": [why], "retryable": False}
-    return {**record, "outcome": "cancelled", "cause": cause}
+    return {**record, "outcome": "cancelled", "cause": _instead("Cancelled", why)}
+
+
+def under_mass_event(record: AttemptRecord, event: str) -> AttemptRecord:
+    """The record of an attempt whose nodes were the first to show what most nodes show now."""
+    return {**record, "outcome": "failed", "cause": _instead("NodeUnavailable", event)}
+
+
+def _instead(reason: str, why: str) -> Cause:
+    return {"reason": reason, "message": why, "nodes": [], "evidence": [why], "retryable": False}
 
 
 def pod_record(

@@ -11,7 +11,7 @@ WORDINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (reason, re.compile(rf"(?<![A-Za-z0-9])(?:{pattern})(?![A-Za-z0-9])", re.IGNORECASE))
     for reason, pattern in (
         ("Quota", r"exceeded quota|failed quota|insufficient quota"),
-        ("Forbidden", r"is forbidden: User .* cannot \w+ resource"),
+        ("Forbidden", r"is forbidden: User .* cannot \w+ resource|our user lacks \d+ permissions?"),
         ("AdmissionDenied", r"violates PodSecurity|failed calling webhook|denied the request|admission webhook"
                             r"|unable to validate against any security context constraint|is forbidden"),
         ("ImagePull", r"ErrImagePull|ImagePullBackOff|Back-off pulling image|Failed to pull image|manifest unknown|InvalidImageName"

@@ -27,7 +27,7 @@ DCGM_PORT = 5555
 def read_apis(client: Client, notes: list[str]) -> Apis:
     """API group -> {versions: [..], preferred: version}; empty, with a note, when it may not be read."""
     try:
-        groups = client.get("/apis").get("groups") or []
+        groups = client.document("/apis", "groups")["groups"]
     except ClusterError as error:
         notes.append(f"the API groups could not be read, so nothing is known of Trainer, JobSet, DRA and schedulers: {error.render()}")
         return {}
@@ -66,7 +66,7 @@ def _served(client: Client, apis: Apis, group: str, resource: str, notes: list[s
     if not version:
         return None
     try:
-        resources = client.get(f"/apis/{group}/{version}").get("resources") or []
+        resources = client.document(f"/apis/{group}/{version}", "resources")["resources"]
     except ClusterError as error:
         notes.append(f"{group} is announced but could not be read: {error.render()}")
         return None

@@ -15,6 +15,7 @@ import typing as t
 from collections.abc import Iterator, Mapping
 
 from .._common.errors import ClusterError, InputError
+from .answers import ANY, DELETED, LIST, OBJECT, REVIEW, with_objects
 from .auth import Transport, open_transport
 from .kinds import POD_LOG
 from .retry import RetryPolicy
@@ -23,6 +24,8 @@ from .sending import Expired, Request, Sender, failures
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
 HURRIED_TIMEOUT_S = 10.0
+# Tries are then bounded by time alone.
+UNCOUNTED = 10_000
 PAGE_SIZE = 500
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 CHUNK_BYTES = 64 * 1024
@@ -84,12 +87,16 @@ class Client:
 
     def hurried(self) -> Client:
         """The same cluster with little patience, for the end of a run: two tries, and ten seconds for an answer."""
-        client = Client(
-            self._transport,
-            retry=dataclasses.replace(self._retry, attempts=2),
-            connect_timeout_s=HURRIED_TIMEOUT_S,
-            read_timeout_s=HURRIED_TIMEOUT_S,
-        )
+        timeout_s = min(HURRIED_TIMEOUT_S, self._read_timeout_s)
+        return self._with(dataclasses.replace(self._retry, attempts=2), HURRIED_TIMEOUT_S, timeout_s)
+
+    def patient(self, seconds: float) -> Client:
+        """The same cluster, asked for so long before a question counts as not answered. One that hangs leaves time for another try."""
+        retry = dataclasses.replace(self._retry, attempts=UNCOUNTED, patience_s=seconds)
+        return self._with(retry, CONNECT_TIMEOUT_S, min(self._read_timeout_s, seconds / 2))
+
+    def _with(self, retry: RetryPolicy, connect_timeout_s: float, read_timeout_s: float) -> Client:
+        client = Client(self._transport, retry=retry, connect_timeout_s=connect_timeout_s, read_timeout_s=read_timeout_s)
         client._sender.clock_ahead_s = self._sender.clock_ahead_s
         return client
 
@@ -106,7 +113,11 @@ class Client:
 
     def get(self, path: str, query: Mapping[str, t.Any] | None = None) -> Object:
         """One object. Raises ClusterError, status 404 when it does not exist."""
-        return self._sender.json(Request("GET", path, query))
+        return self._sender.json(Request("GET", path, query, shape=OBJECT))
+
+    def document(self, path: str, list_key: str = "") -> Object:
+        """What is served and is no object of a kind, such as /version. list_key: a list of objects that it must have."""
+        return self._sender.json(Request("GET", path, shape=with_objects(list_key) if list_key else ANY))
 
     def list(
         self, path: str, *, label_selector: str | None = None, field_selector: str | None = None, limit: int = PAGE_SIZE
@@ -140,9 +151,11 @@ class Client:
         label_selector: str | None = None,
         field_selector: str | None = None,
         timeout_s: float = 240.0,
+        silence_s: float = 90.0,
     ) -> Iterator[tuple[str, Object]]:
         """Changes since *resource_version* as (ADDED | MODIFIED | DELETED | BOOKMARK, object), for *timeout_s* at most.
 
+        silence_s: a watch of which nothing comes for so long, not even a BOOKMARK, which servers send every minute, counts as broken.
         Ends quietly at the timeout and when the connection breaks: watch again from the last version seen (a BOOKMARK
         carries nothing else). Raises Expired when that version is too old: list again.
         """
@@ -154,7 +167,7 @@ class Client:
             "timeoutSeconds": max(1, round(timeout_s)),
         }
         # The server ends the watch itself; the margin is for one that does not.
-        request = Request("GET", path, query, stream=True, read_timeout_s=timeout_s + 15.0)
+        request = Request("GET", path, query, stream=True, read_timeout_s=min(timeout_s + 15.0, silence_s))
         response = self._sender.send(request)
         try:
             for line in _lines(response):
@@ -197,19 +210,19 @@ class Client:
         }
         request = Request("GET", path, query, stream=True)
         start = into.tell()
-        for attempt in range(1, self._retry.attempts + 1):
-            response = self._sender.send(request)
+        tries = self._retry.tries()
+        while True:
+            response = self._sender.send(request, tries)
             try:
                 return _copy(response, into)
             except failures() as error:
                 into.seek(start)
                 into.truncate()
-                if attempt == self._retry.attempts:
+                if not tries.are_left:
                     raise self._sender.no_answer(request, error) from None
-                self._retry.pause(attempt)
+                tries.pause()
             finally:
                 response.close()
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def can_i(self, verb: str, resource: str, group: str = "", namespace: str = "", subresource: str = "") -> bool:
         """Whether our user may do this; an empty namespace asks for all namespaces and for cluster-wide resources."""
@@ -220,16 +233,16 @@ class Client:
             "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
         }
         # A review is answered, not stored: it may be sent again like a read.
-        review = self._sender.json(Request("POST", ACCESS_REVIEWS, body=body))
-        return bool((review.get("status") or {}).get("allowed"))
+        review = self._sender.json(Request("POST", ACCESS_REVIEWS, body=body, shape=REVIEW))
+        return bool(review["status"]["allowed"])
 
     def version(self) -> Object:
         """The server's version: major, minor, gitVersion …"""
-        return self.get("/version")
+        return self.document("/version")
 
     def groups(self) -> set[str]:
         """The names of the API groups that are served, such as `trainer.kubeflow.org`."""
-        return {group["name"] for group in self.get("/apis").get("groups") or []}
+        return {str(group["name"]) for group in self.document("/apis", "groups")["groups"] if "name" in group}
 
     # Writing
 
@@ -250,7 +263,7 @@ class Client:
         name = (body.get("metadata") or {}).get("name")
         repeatable = dry_run or bool(name and is_ours)
         query = {**_dry_run(dry_run), "fieldValidation": "Strict" if strict else None}
-        request = Request("POST", path, query, body, repeatable=repeatable)
+        request = Request("POST", path, query, body, repeatable=repeatable, shape=OBJECT)
         try:
             return self._sender.json(request)
         except ClusterError as error:
@@ -282,13 +295,13 @@ class Client:
             "force": force or None,
         }
         # A JSON patch may add to a list: twice is not the same as once.
-        request = Request("PATCH", path, query, body, content_type=PATCH_TYPES[kind], repeatable=dry_run or kind != "json")
+        request = Request("PATCH", path, query, body, content_type=PATCH_TYPES[kind], repeatable=dry_run or kind != "json", shape=OBJECT)
         return self._sender.json(request)
 
     def replace(self, path: str, body: Mapping[str, t.Any], *, dry_run: bool = False, strict: bool = True) -> Object:
         """Replaces an object; with metadata.resourceVersion a change in between is a ClusterError, status 409."""
         query = {**_dry_run(dry_run), "fieldValidation": "Strict" if strict else None}
-        return self._sender.json(Request("PUT", path, query, body))
+        return self._sender.json(Request("PUT", path, query, body, shape=OBJECT))
 
     def delete(
         self,
@@ -310,7 +323,7 @@ class Client:
         if grace_period_s is not None:
             options["gracePeriodSeconds"] = grace_period_s
         try:
-            return self._sender.json(Request("DELETE", path, _dry_run(dry_run), options))
+            return self._sender.json(Request("DELETE", path, _dry_run(dry_run), options, shape=DELETED))
         except ClusterError as error:
             if error.status == 404:
                 return None
@@ -324,9 +337,9 @@ class Client:
         token: str | None = None
         while True:
             try:
-                page = self.get(path, {**query, "limit": limit, "continue": token})
+                page = self._page(path, {**query, "limit": limit, "continue": token})
             except Expired:
-                page = self.get(path, query)
+                page = self._page(path, query)
                 page["items"] = [item for item in page.get("items") or [] if _identity(item) not in seen]
             token = (page.get("metadata") or {}).get("continue")
             if token:
@@ -334,6 +347,9 @@ class Client:
             yield page
             if not token:
                 return
+
+    def _page(self, path: str, query: Mapping[str, t.Any]) -> Object:
+        return self._sender.json(Request("GET", path, query, shape=LIST))
 
 
 def _selectors(label_selector: str | None, field_selector: str | None) -> dict[str, t.Any]:

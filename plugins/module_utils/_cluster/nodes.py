@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from .._catalog.gpus import find_gpu
 from .._catalog.load import shipped_evidence
 from .._catalog.nics import is_network_resource
-from .._causes.evidence import Evidence, quote_taint
-from .conditions import quote, unhealthy_conditions
+from .._causes.evidence import Evidence
+from .conditions import unhealthy_conditions
+from .leaving import leaving_marks
 
 Raw = Mapping[str, t.Any]
 Row = dict[str, t.Any]
@@ -86,7 +87,7 @@ def project(raw: Raw, catalog: Mapping[str, t.Any], *, keep_labels: t.Sequence[s
             {"key": item.get("key", ""), "value": item.get("value", ""), "effect": item.get("effect", "")}
             for item in spec.get("taints") or []
         ],
-        "leaving": _leaving(raw, unhealthy, evidence),
+        "leaving": leaving_marks(raw, unhealthy, evidence),
         "starting": next((words for _kind, _row, words in evidence.marks(raw, "starting")), ""),
         "gpu_mark": next((words for _kind, _row, words in evidence.marks(raw, "gpu")), mark),
         "unhealthy": unhealthy,
@@ -214,15 +215,6 @@ def _said_replicas(raw: Raw) -> int:
         if _HAMI_REGISTER.fullmatch(key):
             said = max([said, *(int(count) for count in re.findall(r'"count": ?(\d{1,4})\b', str(value)))])
     return said
-
-
-def _leaving(raw: Raw, unhealthy: t.Sequence[Mapping[str, t.Any]], evidence: Evidence) -> list[Row]:
-    """Marks by which an autoscaler, an operator or the cloud says that it is about to take the node: [{quote, taint}]."""
-    marks: list[Row] = [{"quote": words, "taint": None} for kind, _row, words in evidence.marks(raw, "leaving") if kind != "taint"]
-    for taint in raw.get("spec", {}).get("taints") or []:
-        if evidence.of_taint(taint, "leaving"):
-            marks.append({"quote": f"taint {quote_taint(taint)}", "taint": taint.get("key", "")})
-    return marks + [{"quote": f"condition {quote(item)}", "taint": None} for item in unhealthy if item["says"] == "leaving"]
 
 
 def _nics(status: Raw) -> dict[str, int]:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from .._common.errors import InputError, unknown_value
+from .leaving import wanted_all_the_same
 from .nodes import number
 
 Row = dict[str, t.Any]
@@ -45,7 +46,7 @@ def select(
             continue
         if row["exclusion"] and (
             (row["exclusion"]["reason"] == "Cordoned" and target.get("include_cordoned"))
-            or (row["exclusion"]["reason"] == "Leaving" and _wanted_all_the_same(row, tolerations))
+            or (row["exclusion"]["reason"] == "Leaving" and wanted_all_the_same(row.get("leaving") or [], tolerations))
         ):
             row["target"], row["exclusion"] = True, None
         taint = _untolerated(row, tolerations) if row["target"] else None
@@ -113,13 +114,6 @@ def _untolerated(row: Row, tolerations: Sequence[Mapping[str, t.Any]] | None) ->
             value = f"={taint['value']}" if taint["value"] else ""
             return f"{taint['key']}{value}:{taint['effect']}"
     return None
-
-
-def _wanted_all_the_same(row: Row, tolerations: Sequence[Mapping[str, t.Any]] | None) -> bool:
-    """Whether the user names every taint by which the node is marked as leaving: a pool in maintenance is certified before its return."""
-    keys = [mark["taint"] for mark in row.get("leaving") or []]
-    named = {toleration.get("key") for toleration in tolerations or ()}
-    return bool(keys) and all(key is not None and key in named for key in keys)
 
 
 def _tolerates(toleration: Mapping[str, t.Any], taint: Mapping[str, str]) -> bool:

@@ -15,9 +15,10 @@ from collections.abc import Mapping
 from urllib.parse import urlencode
 
 from .._common.errors import ClusterError
+from .answers import ANY, Shape
 from .auth import Transport, without_credentials
 from .hints import hint_for, hint_for_failure
-from .retry import RetryPolicy, surely_not_stored, worth_retrying
+from .retry import RetryPolicy, Tries, surely_not_stored, worth_retrying
 
 MAX_WARNINGS = 50
 
@@ -31,7 +32,8 @@ class Request:
     """What is asked of the API server.
 
     repeatable: it may be sent again when an earlier try may have been carried out. stream: the body is read by the caller.
-    read_timeout_s: None for the sender's own. in_doubt: receives a note for every try whose outcome is unknown.
+    read_timeout_s: None for the sender's own. shape: what an answer must be to be one.
+    in_doubt: receives a note for every try whose outcome is unknown.
     """
 
     method: str
@@ -42,6 +44,7 @@ class Request:
     repeatable: bool = True
     stream: bool = False
     read_timeout_s: float | None = None
+    shape: Shape = ANY
     in_doubt: list[str] = dataclasses.field(default_factory=list)
 
     @property
@@ -65,28 +68,31 @@ class Sender:
         return without_credentials(self._transport.host)
 
     def json(self, request: Request) -> dict[str, t.Any]:
-        """The answer of a request. The body is read inside the retry loop: an answer cut short is no answer. Raises ClusterError."""
-        for attempt in range(1, self._retry.attempts + 1):
-            response = self.send(request)
-            try:
-                answer = json.loads(response.data)
-            except ValueError:
-                answer = None
-            if isinstance(answer, dict):
-                return answer
-            if attempt == self._retry.attempts or not request.repeatable or request.method != "GET":
-                break
-            self._retry.pause(attempt)  # cut short, or a proxy's page: a read may be asked again
-        hint = "Is this address a Kubernetes API server?"
-        raise ClusterError(f"the answer of {self.host} is no JSON object", place=request.place, hint=hint)
+        """The answer of a request. Raises ClusterError.
 
-    def send(self, request: Request) -> t.Any:
-        """The response of a request that was answered with success. Raises ClusterError."""
+        One that is cut short, a page of a proxy, and one of another shape are none: the request is sent again where that is allowed.
+        """
+        tries = self._retry.tries()
+        while True:
+            answer = _decoded(self.send(request, tries))
+            if answer is not None and request.shape.holds(answer):
+                return answer
+            if not tries.are_left or not request.repeatable:
+                break
+            request.in_doubt.append("no readable answer")
+            tries.pause()
+        wanted = ANY.name if answer is None else request.shape.name
+        hint = "Is this address a Kubernetes API server, and nothing between that answers in its place?"
+        raise ClusterError(f"the answer of {self.host} is no {wanted}", place=request.place, hint=hint)
+
+    def send(self, request: Request, tries: Tries | None = None) -> t.Any:
+        """The response of a request that was answered with success. tries: those that it may use up. Raises ClusterError."""
+        tries = tries or self._retry.tries()
         url = f"{self._transport.host}{request.path}{_encode(request.query)}"
         data = None if request.body is None else json.dumps(request.body, separators=(",", ":")).encode()
         logged_in_again = False
-        for attempt in range(1, self._retry.attempts + 1):
-            last = attempt == self._retry.attempts
+        while True:
+            last = not tries.are_left
             pool = self._transport.pool
             try:
                 response = pool.request(
@@ -100,12 +106,13 @@ class Sender:
                     preload_content=not request.stream,
                 )
             except failures() as error:
+                last = not tries.are_left  # a time-out has used up patience
                 unsent = _was_not_sent(error)
                 if last or _is_certificate(error) or not (request.repeatable or unsent):
                     raise self.no_answer(request, error) from None
                 if not unsent:
                     request.in_doubt.append("no answer")
-                self._retry.pause(attempt)
+                tries.pause()
                 continue
             if response.status < 300:
                 self._heed(response)
@@ -122,8 +129,7 @@ class Sender:
                 raise self.error(request, response.status, status)
             if not harmless:
                 request.in_doubt.append(str(response.status))
-            self._retry.pause(attempt, response.headers.get("Retry-After"))
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            tries.pause(response.headers.get("Retry-After"))
 
     def _heed(self, response: t.Any) -> None:
         """Keeps its time, and what it warns of, such as pods that a Job's namespace will refuse. Each warning once, a bounded number."""
@@ -173,6 +179,15 @@ class Sender:
         return ClusterError(
             f"no answer from {self.host}: {type(error).__name__}: {cause}", place=request.place, hint=hint_for_failure(cause)
         )
+
+
+def _decoded(response: t.Any) -> dict[str, t.Any] | None:
+    """The body of an answer; None when it is no JSON object."""
+    try:
+        answer = json.loads(response.data)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
 
 
 def _warning(header: str) -> str:

@@ -392,6 +392,14 @@ class PodRecord(t.TypedDict):
     log_problem: str | None  # why its log could not be read whole; None: it was, or it was not asked for
 
 
+class Illness(t.TypedDict):
+    """What condemns a node by its own evidence: conditions, taints, the health expression."""
+
+    message: str
+    evidence: list[str]
+    kinds: list[str]  # the same for all nodes that show it
+
+
 class NodeState(t.TypedDict):
     """What a node is at a moment. A value that is not known is None, and compares with nothing."""
 
@@ -399,6 +407,9 @@ class NodeState(t.TypedDict):
     boot_id: str | None
     gpus: int | None  # allocatable
     trouble: str | None  # why it cannot run anything; None: it can
+    leaving: t.NotRequired[str | None]  # the mark by which it is announced to be taken away, quoted
+    since: t.NotRequired[str | None]  # when its trouble was first seen by the batch
+    illness: t.NotRequired[Illness]  # what of its own evidence condemns its hardware
 
 
 class NodeSeen(t.TypedDict):
@@ -460,6 +471,14 @@ class Observation(t.TypedDict):
     cleanup: CleanupProof | None
     cancelled: str  # why the batch was cut short; "" when it was not
     last_look: t.NotRequired[dict[str, NodeState | None] | None]  # its nodes at the end; a node None: it is gone; None: nobody could look
+
+
+class FinalLook(t.TypedDict):
+    """What has become of all tested nodes, looked at once more before the verdict: last_look.json of the archive."""
+
+    at: str
+    nodes: dict[str, NodeState | None] | None  # a node None: it is gone; None: nobody could look
+    why: str  # why nobody could
 
 
 # --- measurement: what logs prove (_measure) ---

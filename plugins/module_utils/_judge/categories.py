@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import types
 import typing as t
 
 from .._causes.reasons import REASONS, finding, reason_of
@@ -32,12 +33,13 @@ def judge_category(
     measurements: t.Mapping[str, Measurement | None],
     compiled: t.Sequence[Criterion],
     *,
+    own: t.Mapping[str, t.Sequence[Criterion]] = types.MappingProxyType({}),
     allow_no_criteria: bool = False,
 ) -> JudgedCategory:
     """Judge all groups of a category.
 
     category: of the plan. observation: of `workload_batch`. measurements: by group name, of each last attempt.
-    compiled: the category's criteria.
+    compiled: the category's criteria. own: by group name, those of a group of which members were left out.
     """
     observed = {item["name"]: item for item in observation["groups"]} if observation else {}
     look = observation.get("last_look") if observation else None
@@ -45,7 +47,8 @@ def judge_category(
     groups = []
     for group in category["groups"]:
         measurement = measurements.get(group["name"])
-        results = evaluate_all(compiled, measurement["values"]) if measurement else []
+        criteria_of_group = own.get(group["name"], compiled)
+        results = evaluate_all(criteria_of_group, measurement["values"]) if measurement else []
         seen = observed.get(group["name"])
         groups.append(judge_group(group, seen, measurement, results, allow_no_criteria=allow_no_criteria, last_look=look, unseen=unseen))
     groups = _without_witnesses(category, groups)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import types
 import typing as t
 
 from .._causes.reasons import finding, reason_of
@@ -23,20 +24,24 @@ from .._common.shapes import (
     Verdict,
 )
 from .._common.words import counted
-from .ranks import NODE_ORDER, rank, unique
+from .ranks import NODE_ORDER, STATES, rank, unique
 
 
-def roll_up(snapshot: Snapshot, categories: t.Sequence[JudgedCategory]) -> RolledUp:
+def roll_up(
+    snapshot: Snapshot, categories: t.Sequence[JudgedCategory], since: t.Mapping[str, Finding] = types.MappingProxyType({})
+) -> RolledUp:
     """The certification's verdict: failed before error before incomplete before passed.
     Every target node is in the result, and every node that a category has seen although the snapshot has not.
+
+    since: what has become of nodes since their tests, see `last_look`.
     """
     rows = snapshot["nodes"]
     excluded, not_selected = _excluded(rows)
     targets = sorted((row for row in rows if row["target"]), key=lambda row: row["name"])
-    nodes = [_node(row["name"], row.get("findings") or [], categories) for row in targets]
+    nodes = [_node(row["name"], row.get("findings") or [], categories, since.get(row["name"])) for row in targets]
     known = {node["name"] for node in nodes}
     unknown = sorted({name for category in categories for name in category["members"]} - known)
-    nodes += [_node(name, [], categories) for name in unknown]
+    nodes += [_node(name, [], categories, since.get(name)) for name in unknown]
     tested = sum(1 for node in nodes if _was_tested(node["name"], categories))
     asked = len(nodes) + len(excluded)
     coverage: Coverage = {
@@ -80,8 +85,8 @@ def _excluded(rows: t.Sequence[SnapshotNode]) -> tuple[list[Untested], list[str]
     return sorted(excluded, key=lambda item: item["node"]), sorted(not_selected)
 
 
-def _node(name: str, facts: t.Sequence[NodeFinding], categories: t.Sequence[JudgedCategory]) -> JudgedNode:
-    """One target node: the worst over its own facts and all categories, with every finding."""
+def _node(name: str, facts: t.Sequence[NodeFinding], categories: t.Sequence[JudgedCategory], since: Finding | None) -> JudgedNode:
+    """One target node: the worst over its own facts, all categories and what became of it since, with every finding."""
     states: list[NodeVerdict] = []
     findings: list[Finding] = []
     for fact in facts:
@@ -93,6 +98,9 @@ def _node(name: str, facts: t.Sequence[NodeFinding], categories: t.Sequence[Judg
         if member is not None:
             states.append(member["verdict"])
             findings += [{**item, "category": category["id"], "group": item.get("group")} for item in member["findings"]]
+    if since and _is_news(since, findings, states):
+        states.append(STATES[reason_of(since["reason"]).effect])
+        findings.append({**since, "category": None, "group": None})
     for wanted in _left_out(name, categories):
         states.append("untested")
         if not findings:
@@ -101,6 +109,13 @@ def _node(name: str, facts: t.Sequence[NodeFinding], categories: t.Sequence[Judg
         states, findings = ["untested"], [{**finding("Untested", "no category was run"), "category": None, "group": None}]
     findings = sorted(unique(findings), key=_node_finding_order)
     return {"name": name, "verdict": max(states, key=NODE_ORDER.index), "findings": [_node_finding(item) for item in findings]}
+
+
+def _is_news(since: Finding, findings: t.Sequence[Finding], states: t.Sequence[NodeVerdict]) -> bool:
+    """Whether what became of a node says no less against it than its categories do, and something else."""
+    worst = max((NODE_ORDER.index(state) for state in states), default=0)
+    known = {item["reason"] for item in findings if not item["note"]}
+    return since["reason"] not in known and NODE_ORDER.index(STATES[reason_of(since["reason"]).effect]) >= worst
 
 
 def _left_out(name: str, categories: t.Sequence[JudgedCategory]) -> list[str]:

@@ -20,13 +20,12 @@ from .._common.shapes import (
     JudgedGroup,
     Measurement,
     Member,
-    NodeVerdict,
     Verdict,
 )
 from .._criteria.criteria import number
 from .._measure.measurement import is_unstable
-from .machines import LastLook, machine_findings
-from .ranks import VERDICT_ORDER, Rank, failing, rank, unique, worse
+from .machines import LastLook, left_out, machine_findings
+from .ranks import STATES, VERDICT_ORDER, Rank, failing, rank, unique, worse
 
 # Verdicts of a measurement whose values may be compared with limits all the same.
 COMPARABLE = (None, "ThresholdViolation")
@@ -61,13 +60,15 @@ def judge_group(
     findings = sorted(unique(findings), key=lambda item: (item["note"], rank(item)))
     verdict, members = _group_verdict(findings), _members(group, findings, _group_verdict(findings))
     told = machine_findings(group["nodes"], attempts, last_look, unseen=unseen)
-    if any(reason_of(item["reason"]).effect == "convicts" for item in told) and verdict != "passed":
+    absent = left_out(attempts)
+    explains = any(reason_of(item["reason"]).effect == "convicts" and item["node"] not in absent for item in told)
+    if explains and verdict != "passed":
         # The machine explains what its group ended with.
         findings = sorted(unique([*told, *findings]), key=lambda item: (item["note"], rank(item)))
         verdict, members = _group_verdict(findings), _members(group, findings, _group_verdict(findings))
     elif told:
         findings = [*findings, *told]
-        verdict, members = max(verdict, _group_verdict(told), key=VERDICT_ORDER.index), _with_machines(members, told)
+        verdict, members = max(verdict, _group_verdict(told), key=VERDICT_ORDER.index), _with_machines(members, told, absent)
     return {
         "name": group["name"],
         "nodes": list(group["nodes"]),
@@ -101,7 +102,8 @@ def _attempt_findings(group: Group, attempts: t.Sequence[AttemptRecord], measure
         causes = [item for item in causes if item["reason"] != "TimedOut"]
     if any(rank(item) in (Rank.HARDWARE, Rank.CAUSE) for item in causes):
         # And the API knows better than an empty or broken log: evicted, lost or killed explains it.
-        measured = [item for item in measured if rank(item) != Rank.BROKEN]
+        explained = (Rank.BROKEN,) if last["outcome"] == "succeeded" else (Rank.BROKEN, Rank.COMPLETENESS)
+        measured = [item for item in measured if rank(item) not in explained]
     if any(rank(item) == Rank.BROKEN for item in causes + measured):
         # What crashed or hung leaves a broken log: that is no second fault.
         measured = [item for item in measured if rank(item) != Rank.COMPLETENESS]
@@ -259,14 +261,16 @@ def _members(group: Group, findings: list[Finding], verdict: Verdict) -> dict[st
     return members
 
 
-def _with_machines(members: t.Mapping[str, Member], told: t.Sequence[Finding]) -> dict[str, Member]:
-    """What became of the machines, beside what the test said of them: it touches only the nodes that it names."""
-    states: dict[str, NodeVerdict] = {"convicts": "failed", "suspects": "suspect", "untested": "untested"}
+def _with_machines(members: t.Mapping[str, Member], told: t.Sequence[Finding], absent: t.Collection[str]) -> dict[str, Member]:
+    """What became of the machines, beside what the test said of them: it touches only the nodes that it names.
+
+    absent: members that the last attempt began without, of which it says nothing.
+    """
     result = dict(members)
     for item in told:
         node = t.cast(str, item["node"])
-        known = result[node]
-        verdict = worse(known["verdict"], states[reason_of(item["reason"]).effect])
+        known: Member = {"verdict": "passed", "findings": []} if node in absent else result[node]
+        verdict = worse(known["verdict"], STATES[reason_of(item["reason"]).effect])
         result[node] = {**known, "verdict": verdict, "findings": [item, *known["findings"]]}
     return result
 

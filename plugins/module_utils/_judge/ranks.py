@@ -38,6 +38,8 @@ _RANKS = {
 }
 # Better before worse.
 NODE_ORDER: tuple[NodeVerdict, ...] = ("passed", "untested", "suspect", "failed")
+# What a finding that names a node makes of it, by the effect of its reason.
+STATES: dict[str, NodeVerdict] = {"convicts": "failed", "suspects": "suspect", "untested": "untested"}
 VERDICT_ORDER: tuple[Verdict, ...] = ("passed", "incomplete", "error", "failed")
 
 

@@ -9,19 +9,22 @@ import typing as t
 from .._archive.lock import RunLock
 from .._archive.run_directory import RunDirectory
 from .._catalog.load import shipped_evidence
-from .._causes.evidence import Evidence
+from .._causes.evidence import Evidence, kind_of_quote
 from .._cluster.client import Client
 from .._cluster.conditions import hardware_evidence
+from .._cluster.leaving import departure
 from .._common.errors import InputError, ReadinessError
-from .._common.shapes import Category, NodeState, Observation, Owner, SnapshotNode
+from .._common.shapes import Category, Illness, NodeState, Observation, Owner, SnapshotNode
 from .._criteria.health import DEFAULT_EXPRESSION, HealthCheck, compile_health, evaluate_health
 from .._plan.isolation import wave_category
-from .._run.engine import WORKERS, Engine
+from .._run.engine import Engine
+from .._run.fitness import Eyes
 from .._run.messages import Batch
+from .._run.workers import SIZE
 from .categories import broken_off, effective_category
 
 # Connections that the engine's threads, its watches and the signals of its end may use at the same time.
-POOL_SIZE = WORKERS + 8
+POOL_SIZE = SIZE + 8
 
 
 def category_to_run(run: RunDirectory, category_id: str, *, wave: bool = False) -> Category:
@@ -45,10 +48,7 @@ def engine_of(
     alive: t.Callable[[], bool] = lambda: True,
 ) -> Engine:
     """The engine for a category: `engine.run()` gives the observation, `engine.cancel(why)` ends it soon. owner: of the run's lock."""
-    request, meta, plan = run.read_request(), run.read_meta(), run.read_plan()
-    check = compile_health((request and request["node_health"]) or DEFAULT_EXPRESSION)
-    # The table that the plan was made with; an archive of an earlier version has none.
-    evidence = Evidence(plan["evidence"]) if plan.get("evidence") else shipped_evidence()
+    meta, plan = run.read_meta(), run.read_plan()
     batch = Batch(
         run_id=meta["run_id"],
         run_dir=run.path,
@@ -58,11 +58,26 @@ def engine_of(
         groups=category["groups"],
         bounds={**plan["bounds"], "attempt_timeout_s": category["template"]["attempt_timeout_s"]},
         deadline_at=meta["deadline_epoch"],
-        planned={row["name"]: _planned(row) for row in run.read_snapshot()["nodes"]},
+        planned=planned_states(run),
         finished=run.read_attempts(category["short_id"]),
         owner=owner,
+        is_search=category["id"] not in {item["id"] for item in plan["categories"]},
     )
-    return Engine(client, batch, health=lambda node: node_unhealthy(check, evidence, node), progress=progress, alive=alive)
+    eyes = eyes_of(run, category["template"].get("tolerations") or ())
+    return Engine(client.patient(batch.api_outage_s), batch, eyes=eyes, progress=progress, alive=alive)
+
+
+def eyes_of(run: RunDirectory, tolerations: t.Sequence[t.Mapping[str, t.Any]]) -> Eyes:
+    """What nodes under test are asked: by the table that the plan was made with; an archive of an earlier version has none."""
+    request, plan = run.read_request(), run.read_plan()
+    check = compile_health((request and request["node_health"]) or DEFAULT_EXPRESSION)
+    evidence = Evidence(plan["evidence"]) if plan.get("evidence") else shipped_evidence()
+    return Eyes(lambda node: node_unhealthy(check, evidence, node), lambda node: departure(node, evidence, tolerations))
+
+
+def planned_states(run: RunDirectory) -> dict[str, NodeState]:
+    """By target node, what it was when the run was planned."""
+    return {row["name"]: _planned(row) for row in run.read_snapshot()["nodes"] if row["target"]}
 
 
 def _planned(row: SnapshotNode) -> NodeState:
@@ -89,8 +104,8 @@ def run_category(run: RunDirectory, category: Category, engine: Engine, lock: Ru
     return observation
 
 
-def node_unhealthy(check: HealthCheck, evidence: Evidence, node: t.Mapping[str, t.Any]) -> dict[str, t.Any] | None:
-    """What the node-health expression and the table of evidence say of a node under test: {message, evidence}, None if healthy.
+def node_unhealthy(check: HealthCheck, evidence: Evidence, node: t.Mapping[str, t.Any]) -> Illness | None:
+    """What the node-health expression and the table of evidence say of a node under test; None if it is healthy.
 
     An expression that fails is loud (ReadinessError), never a healthy node.
     """
@@ -102,4 +117,6 @@ def node_unhealthy(check: HealthCheck, evidence: Evidence, node: t.Mapping[str, 
     if not verdict["unhealthy"] and not condemned:
         return None
     quotes = list(dict.fromkeys([*condemned, *verdict["evidence"]]))
-    return {"message": f"{node['metadata']['name']} became unhealthy: {'; '.join(quotes) or check.expression}", "evidence": quotes}
+    kinds = [kind_of_quote(quote) for quote in condemned] + ([f"node_health: {check.expression}"] if verdict["unhealthy"] else [])
+    message = f"{node['metadata']['name']} became unhealthy: {'; '.join(quotes) or check.expression}"
+    return {"message": message, "evidence": quotes, "kinds": list(dict.fromkeys(kinds))}

@@ -10,8 +10,10 @@ import typing as t
 from .._archive.run_directory import TERMINATION_SUFFIX, RunDirectory
 from .._causes.classify import Said
 from .._causes.record import attempt_record
-from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation
+from .._causes.wordings import reason_of_refusal
+from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation, SnapshotNode
 from .._criteria.category import criteria_of
+from .._criteria.criteria import Criterion
 from .._judge.categories import apply_isolation, judge_category
 from .._judge.isolation import conclude_diagnose, conclusions
 from .._measure.measurement import compared, measure
@@ -20,6 +22,7 @@ from .._measure.profiles.results import select_logs
 from .._plan.settling import without
 
 NOTHING: Observation = {"groups": [], "cleanup": None, "cancelled": ""}
+UNTOUCHED: CleanupProof = {"proven": True, "left": [], "message": "nothing was created"}
 
 
 def effective_category(run: RunDirectory, category_id: str) -> Category:
@@ -53,22 +56,39 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
     """A category judged by what was observed and what its logs prove; isolation is not looked at."""
     compiled = criteria_of(category, place=f"{run.plan}: {category['id']}")
     groups = {group["name"]: group for group in category["groups"]}
-    measurements = {
-        item["name"]: measure_attempt(run, category, groups[item["name"]], item["attempts"][-1])
-        for item in observation["groups"]
-        if item["attempts"]
-    }
+    rows = run.read_snapshot()["nodes"]
+    own: dict[str, list[Criterion]] = {}
+    measurements: dict[str, Measurement | None] = {}
+    for item in observation["groups"]:
+        if not item["attempts"]:
+            continue
+        group, last = groups[item["name"]], item["attempts"][-1]
+        rest = _what_was_left(category, group, last, rows)
+        if rest is not None:
+            own[item["name"]] = criteria_of(rest, place=f"{run.plan}: {category['id']}") if rest["groups"] else []
+            group = rest["groups"][0] if rest["groups"] else group
+        measurements[item["name"]] = measure_attempt(run, category, group, last)
     alone = {name: group["nodes"][0] for name, group in groups.items() if len(group["nodes"]) == 1}
     measurements = compared(category["measure"]["kind"], measurements, alone)
     request = run.read_request()
     allow = bool(request and request["allow_no_criteria"])
-    return judge_category(category, observation, measurements, compiled, allow_no_criteria=allow)
+    return judge_category(category, observation, measurements, compiled, own=own, allow_no_criteria=allow)
 
 
-def judge_run_category(run: RunDirectory, category: Category, failure: str = "", *, dry: bool = False) -> JudgedCategory:
+def _what_was_left(category: Category, group: Group, attempt: AttemptRecord, rows: t.Sequence[SnapshotNode]) -> Category | None:
+    """The plan of what remained of a group that an attempt was made with; None for the whole group. It has no group where nothing of that
+    size can be judged."""
+    out = {item["node"]: item["message"] for item in attempt.get("excluded") or ()}
+    return without({**category, "groups": [group]}, out, rows) if out else None
+
+
+def judge_run_category(
+    run: RunDirectory, category: Category, failure: str = "", *, created: bool = True, dry: bool = False
+) -> JudgedCategory:
     """A category of a run as it stands in the archive, isolation included.
 
-    failure: why its batch broke off, when it left no observation; one that says so is then written, unless dry.
+    failure: why its batch broke off, when it left no observation; one that says so is then written, unless dry. created: whether that batch
+    may have created anything.
     """
     record = run.read_isolation(category["id"])
     concluded = record["conclusion"] if record else None
@@ -78,7 +98,7 @@ def judge_run_category(run: RunDirectory, category: Category, failure: str = "",
         failure = failure or "the search for the component at fault did not end"
     observation = run.read_observation(category["id"])
     if observation is None and failure:
-        observation = broken_off(category, failure)
+        observation = broken_off(category, failure, None if created else UNTOUCHED)
         if not dry:
             run.write(run.observation(category["id"]), observation)
     judged = judge_observed(run, category, observation or NOTHING)
@@ -93,7 +113,7 @@ def broken_off(category: Category, why: str, proof: CleanupProof | None = None) 
 
     proof: of its cleanup; None when nobody could clean up.
     """
-    attempt = attempt_record(1, "not_started", Said("SetupError", why))
+    attempt = attempt_record(1, "not_started", Said(reason_of_refusal(None, why), why))
     return {
         "groups": [{"name": group["name"], "nodes": group["nodes"], "attempts": [attempt]} for group in category["groups"]],
         "cleanup": proof or {"proven": False, "left": [], "message": why},
@@ -102,7 +122,7 @@ def broken_off(category: Category, why: str, proof: CleanupProof | None = None) 
 
 
 def measure_attempt(run: RunDirectory, category: Category, group: Group, attempt: AttemptRecord) -> Measurement | None:
-    """What the logs of an attempt prove; None when there is none."""
+    """What the logs of an attempt prove; None when there is none. group: what it was made with."""
     paths = [os.path.join(run.path, log) for log in _logs(category, attempt)]
     if not paths:
         return None

@@ -18,6 +18,7 @@ from .batches import category_to_run, engine_of, run_category
 from .categories import effective_category, judge_run_category
 from .discovery import discover
 from .isolating import isolation_turn
+from .looking import look_at_all
 from .reporting import write_report
 from .runs import open_run, plan_of, refuse_elsewhere, request_of
 
@@ -44,8 +45,8 @@ def certify(
     snapshot = discover(client, directories, target=t.cast("dict[str, t.Any]", request["target"]), keep_labels=keep)
     plan = plan_of(request, entries, snapshot, directories)
     chosen = new_run_id(run_id, now)
-    run = RunDirectory.create(runs_dir, chosen)
     preflight.check(client, chosen, plan["categories"])
+    run = RunDirectory.create(runs_dir, chosen)
     lock = RunLock(run.path, tell=progress)
     refuse_elsewhere(client, chosen, plan, lock.owner)
     with lock:
@@ -58,6 +59,7 @@ def certify(
                     lock.require()
                     judged = judge_run_category(run, effective_category(run, category["id"]), error.render())
                     run.write(run.judged(category["id"]), judged)
+            look_at_all(run, client, progress=progress)
             report, _text, _changed = write_report(run)
         finally:
             lock.release()  # the caller's process may live on, and the run be taken up by another

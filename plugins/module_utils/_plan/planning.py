@@ -142,7 +142,7 @@ def _testable(request: Request, snapshot: Snapshot) -> tuple[list[SnapshotNode],
     """Target nodes that a group can be built with, and why the other targets are not tested."""
     targets = [node for node in snapshot["nodes"] if node["target"]]
     untested: list[Untested] = [
-        {"node": node["name"], "reason": "Untested", "message": f"not tested: {node['findings'][0]['message']}"}
+        {"node": node["name"], "reason": "Untested", "message": f"it was not put to a test: {node['findings'][0]['message']}"}
         for node in targets
         if node.get("findings")
     ]

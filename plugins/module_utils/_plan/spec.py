@@ -96,6 +96,7 @@ BOUNDS: dict[str, tuple[int | None, int]] = {
     "attempt_timeout_s": (None, 1),  # None: the test's own
     "queue_timeout_s": (900, 1),
     "start_grace_s": (30, 0),  # how long an image pull or a device refusal may last before it is the reason
+    "api_outage_s": (300, 1),  # how long the API server may be away before that ends the run
     "node_grace_s": (40, 0),  # how long a node may be silent before it counts as lost
     "retries": (1, 0),
 }

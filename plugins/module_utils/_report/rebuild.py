@@ -11,6 +11,7 @@ from .._common.shapes import Category, CleanupProof, JudgedCategory, Observation
 from .._criteria.category import criteria_of
 from .._judge.categories import judge_category
 from .._judge.certification import roll_up, with_cleanup
+from .._judge.last_look import final_findings
 from .model import build_report
 
 
@@ -21,7 +22,9 @@ def report_from_archive(run: RunDirectory) -> Report:
     """
     meta, snapshot, plan, request = run.read_meta(), run.read_snapshot(), run.read_plan(), run.read_request()
     judged = [_judged(run, category) for category in plan["categories"]]
-    observations = run.read_observations()
+    observed = run.read_observations()
+    observations = list(observed.values())
+    since = final_findings([category["id"] for category in plan["categories"]], observed, run.read_last_look())
     about = {
         "run_id": meta["run_id"],
         "started": meta.get("started"),
@@ -32,7 +35,7 @@ def report_from_archive(run: RunDirectory) -> Report:
         "notes": [*(meta.get("notes") or []), *_cancelled(observations)],
     }
     cleanup = _cleanup(observations)
-    return build_report(about, snapshot, plan, with_cleanup(roll_up(snapshot, judged), cleanup), cleanup)
+    return build_report(about, snapshot, plan, with_cleanup(roll_up(snapshot, judged, since), cleanup), cleanup)
 
 
 def _judged(run: RunDirectory, category: Category) -> JudgedCategory:

@@ -13,6 +13,7 @@ import typing as t
 
 from .._causes.api_words import Waiting, reason_of_word, refusal_of, waiting_of
 from .._causes.exit_codes import KILLED
+from .._causes.reasons import reason_of
 from .._common.hostlist import fold
 from .._common.shapes import HealthEvent, NodeState, Outcome, Untested
 from .._workload.pods import Ends
@@ -49,6 +50,7 @@ class Decision:
     message: str = ""
     nodes: list[str] = dataclasses.field(default_factory=list)
     exit_code: int | None = None
+    by_clock: bool = False  # because nothing was heard for long: it holds only if the cluster, asked once more, says nothing else
 
 
 @dataclasses.dataclass
@@ -73,6 +75,7 @@ class Attempt:
     trouble_since: dict[str, float] = dataclasses.field(default_factory=dict)  # by pod: when it began to wait with trouble
     under_way: set[t.Any] = dataclasses.field(default_factory=set)  # steps that have not ended; one of each kind at most
     polled_at: dict[str, float] = dataclasses.field(default_factory=dict)  # log, refusal: when they were asked for last
+    asked_at: float | None = None  # when the cluster last answered how its pods and nodes are
     heard_at: float | None = None  # when its launcher last printed something
     unclaimed: list[tuple[Facts, bool]] = dataclasses.field(default_factory=list)  # pods seen before the UID of its Job was known
     before: dict[str, NodeState | None] = dataclasses.field(default_factory=dict)  # its nodes, when it began
@@ -80,6 +83,8 @@ class Attempt:
     fewest_gpus: dict[str, int] = dataclasses.field(default_factory=dict)  # that its nodes offered meanwhile
     excluded: list[Untested] = dataclasses.field(default_factory=list)  # members of the group that it began without
     health: list[HealthEvent] = dataclasses.field(default_factory=list)
+    mass_event: str = ""  # what most nodes show at once, which is no node's own illness
+    under_event: set[str] = dataclasses.field(default_factory=set)  # its nodes that show it
     refusal: str = ""  # why the cluster does not let the Job create its pods, where no patience mends that
     events: list[str] = dataclasses.field(default_factory=list)
     logs: dict[str, tuple[str, bool]] = dataclasses.field(default_factory=dict)
@@ -102,6 +107,10 @@ class Attempt:
         failed.sort(key=lambda pod: (_killed(pod["terminated"]), pod["terminated"]["finished"] or "", pod["index"] or 0))
         return kept + failed[:MAX_WORKER_LOGS]
 
+    def holds_nodes(self) -> bool:
+        """Whether a pod of it may still use its node; one that has ended does not, even where its object cannot be deleted."""
+        return any(not pod.get("gone") and pod["phase"] not in ("Succeeded", "Failed") for pod in self.pods.values())
+
     def objects(self) -> list[str]:
         """Whose events may say why it did not succeed: its Job and its pods."""
         return [self.name, *[pod["name"] for pod in self.pods.values() if pod["phase"] != "Succeeded"][:MAX_PODS_ASKED]]
@@ -118,6 +127,16 @@ class Attempt:
         """A node that its own evidence condemns; the first word counts."""
         if all(item["node"] != told["node"] for item in self.health):
             self.health.append(told)
+
+    def see_event(self, nodes: t.Collection[str], event: str) -> None:
+        """What these of its nodes show is shown by most nodes: it condemns none of them, also not those that showed it first."""
+        accused = self.decision is not None and self.decision.reason == "HardwareFailureDetected"
+        if not nodes or (self.decision is not None and not accused):
+            return
+        self.health = [item for item in self.health if item["node"] not in nodes]
+        self.mass_event, self.under_event = event, self.under_event | set(nodes)
+        if accused and not self.health:
+            self.decision = _under_event(self)
 
     def see_node(self, name: str, state: NodeState | None) -> None:
         """Takes in what a watch says of one of its nodes: until a pod is there, what it is; from then on, what becomes of it."""
@@ -153,6 +172,14 @@ class Attempt:
             self.removed.append(pod["name"])
 
 
+def nothing_left(excluded: t.Sequence[Untested]) -> Decision:
+    """The end of an attempt of whose members none can be tested; each keeps its own reason, whatever the others' is."""
+    absent = [item for item in excluded if reason_of(item["reason"]).effect != "convicts"] or excluded
+    reason = absent[0]["reason"]
+    words = "; ".join(f"{item['node']}: {item['message']}" for item in excluded)
+    return Decision("not_started", reason, words, [item["node"] for item in absent if item["reason"] == reason])
+
+
 def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], news: News = QUIET) -> Decision | None:
     """The decision that the facts allow now, or None while the attempt goes on.
 
@@ -162,14 +189,21 @@ def decide(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], news: Ne
     ended = _launcher_ended(attempt)
     if ended and ended.outcome == "succeeded":
         return ended
-    told = _unwell(attempt) or _pod_refused(attempt, news) or _node_lost(attempt, news)
+    told = _unwell(attempt) or _pod_refused(attempt, news)
+    if told is None and not (ended and attempt.started_at is None):
+        # A launcher that ended may have run with all its workers, also with one whose kubelet died before it told so. Its log says whether
+        # it had, and the judge what that means for a node that fell silent.
+        told = _by_clock(_node_lost(attempt, news))
     if told:
         return told
+    late = _by_clock(_out_of_time(attempt, now, bounds, news))
     if news.unsettled:
-        return _out_of_time(attempt, now, bounds, news)
-    return (
-        _removed(attempt) or ended or _job_ended(attempt) or _cannot_start(attempt, now, bounds) or _out_of_time(attempt, now, bounds, news)
-    )
+        return late
+    return _removed(attempt) or ended or _job_ended(attempt) or _by_clock(_cannot_start(attempt, now, bounds)) or late
+
+
+def _by_clock(decision: Decision | None) -> Decision | None:
+    return dataclasses.replace(decision, by_clock=True) if decision else None
 
 
 def all_running(attempt: Attempt) -> bool:
@@ -217,10 +251,14 @@ def _of_one(attempt: Attempt, decision: Decision) -> Decision:
 
 
 def _unwell(attempt: Attempt) -> Decision | None:
-    if not attempt.health:
-        return None
-    named = [item["node"] for item in attempt.health]
-    return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
+    if attempt.health:
+        named = [item["node"] for item in attempt.health]
+        return Decision("failed", "HardwareFailureDetected", "; ".join(item["message"] for item in attempt.health), named)
+    return _under_event(attempt) if attempt.mass_event else None
+
+
+def _under_event(attempt: Attempt) -> Decision:
+    return Decision("failed", "NodeUnavailable", attempt.mass_event, sorted(attempt.under_event))
 
 
 def _node_lost(attempt: Attempt, news: News) -> Decision | None:
@@ -231,9 +269,10 @@ def _node_lost(attempt: Attempt, news: News) -> Decision | None:
         when = "during the test" if started else "before the test had begun"
         text = "; ".join(f"{_were(names)} lost {when} ({why})" for why, names in _by_reason(news.lost))
         return Decision(outcome, "NodeLost" if started else "NodeUnavailable", text, sorted(news.lost))
-    if news.deleted:
-        text = "; ".join(f"{_were(names)} deleted from the cluster ({why})" for why, names in _by_reason(news.deleted))
-        return Decision(outcome, "NodeUnavailable", text, sorted(news.deleted))
+    gone = [f"{_were(names)} deleted from the cluster ({why})" for why, names in _by_reason(news.deleted)]
+    gone += [f"{_were(names)} taken away ({why})" for why, names in _by_reason(news.left)]
+    if gone:
+        return Decision(outcome, "NodeUnavailable", "; ".join(gone), sorted({*news.deleted, *news.left}))
     return None
 
 

@@ -14,7 +14,7 @@ import time
 import typing as t
 
 from .._cluster.client import Client
-from .._cluster.kinds import NODE, OWNED, POD
+from .._cluster.kinds import CONFIG_MAP, NODE, OWNED, POD, Kind
 from .._common.errors import ClusterError
 from .._common.shapes import CleanupProof
 from .._workload.names import RUN_LABEL, short
@@ -42,27 +42,51 @@ def selector(run_id: str) -> str:
 
 
 def remaining(client: Client, namespace: str, label_selector: str) -> Remaining:
-    """Asks for every kind that a run creates; a kind that cannot be listed is a problem, and the others are listed all the same."""
+    """Asks for every kind that a run creates, all at the same time: one that hangs delays no other.
+
+    A kind that cannot be listed is a problem, and the others are listed all the same.
+    """
+    pool = Pool(len(OWNED), "look")
+    asked = [(kind, pool.submit(functools.partial(_listed, client, kind, namespace, label_selector))) for kind in OWNED]
+    concurrent.futures.wait([answer for _kind, answer in asked])
+    pool.stop()
     found = Remaining()
-    for kind in OWNED:
+    for kind, answer in asked:
         try:
-            listed = list(client.list(kind.path(namespace), label_selector=label_selector))
+            found.items += answer.result()
         except ClusterError as error:
             found.problems.append(f"{kind.plural} cannot be listed: {error.render()}")
-            continue
-        for item in listed:
-            meta = item["metadata"]
-            found.items.append(
-                {
-                    "kind": kind.name,
-                    "name": meta["name"],
-                    "path": kind.path(namespace, meta["name"]),
-                    "uid": meta.get("uid"),
-                    "node": (item.get("spec") or {}).get("nodeName") if kind is POD else None,
-                    "deleting": bool(meta.get("deletionTimestamp")),
-                }
-            )
     return found
+
+
+def _listed(client: Client, kind: Kind, namespace: str, label_selector: str) -> list[dict[str, t.Any]]:
+    return [_known(kind, namespace, item) for item in client.list(kind.path(namespace), label_selector=label_selector)]
+
+
+def _known(kind: Kind, namespace: str, item: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    meta = item["metadata"]
+    return {
+        "kind": kind.name,
+        "name": meta["name"],
+        "path": kind.path(namespace, meta["name"]),
+        "uid": meta.get("uid"),
+        "node": (item.get("spec") or {}).get("nodeName") if kind is POD else None,
+        "deleting": bool(meta.get("deletionTimestamp")),
+    }
+
+
+def _look_for(client: Client, namespace: str, anchor: t.Mapping[str, t.Any], found: Remaining) -> None:
+    """Asks for an anchor by its name, where the list does not show it."""
+    if any(item["uid"] == anchor["uid"] for item in found.items):
+        return
+    try:
+        item = client.get(CONFIG_MAP.path(namespace, anchor["name"]))
+    except ClusterError as error:
+        if error.status != 404:
+            found.problems.append(f"configmap/{anchor['name']} cannot be looked for: {error.render()}")
+        return
+    if item["metadata"].get("uid") == anchor["uid"]:
+        found.items.append(_known(CONFIG_MAP, namespace, item))
 
 
 def clean(
@@ -71,38 +95,49 @@ def clean(
     label_selector: str,
     *,
     timeout_s: float = TIMEOUT_S,
+    outage_s: float | None = None,
+    anchors: t.Sequence[t.Mapping[str, t.Any]] = (),
     lost_nodes: t.Container[str] = (),
     keep: t.Container[str] = (),
     sleep: t.Callable[[float], None] = time.sleep,
     clock: t.Callable[[], float] = time.monotonic,
 ) -> CleanupProof:
-    """Deletes everything under the selector and waits until it is gone, within timeout_s whatever hangs.
+    """Deletes everything under the selector and waits until it is gone, for timeout_s while the API server answers.
 
-    keep: UIDs of what stays. lost_nodes: nodes known to be lost; their pods are removed by force, which the message says. Proven only
-    when a last read of every kind found nothing. A pod that stays on a node that answers is left, and named: only its kubelet knows what
-    still runs there.
+    outage_s: how long it may refuse or not answer; default: as long. anchors: owner references to anchors that were made; they are looked
+    for by name too, since what a list shows may come from a cache that is wrong. lost_nodes: nodes known to be lost; their pods are removed
+    by force, which the message says. keep: UIDs of what stays. Proven only when a last read of every kind found nothing. A pod that stays
+    on a node that answers is left, and named: only its kubelet knows what still runs there.
     """
     hurried = client.hurried()
-    deadline = clock() + timeout_s
+    outage_s = timeout_s if outage_s is None else outage_s
+    began = clock()
+    trouble_since: float | None = None
     forced: set[str] = set()
     while True:
         found = remaining(hurried, namespace, label_selector)
+        for anchor in anchors:
+            _look_for(hurried, namespace, anchor, found)
         found.items = [item for item in found.items if item["uid"] not in keep]
         if not found.items and not found.problems:
             return {"proven": True, "left": [], "message": _forced_note(forced)}
-        if clock() >= deadline:
+        now = clock()
+        if trouble_since is None and now - began >= timeout_s:
             break
         due = []
         for item in found.items:
-            by_force = item["kind"] == POD.name and _is_lost(hurried, item, lost_nodes, clock() - (deadline - timeout_s))
+            by_force = item["kind"] == POD.name and _is_lost(hurried, item, lost_nodes, now - began)
             if by_force:
                 forced.add(item["name"])
             if by_force or not item["deleting"]:
                 due.append((item, by_force))
-        found.problems += _delete(hurried, due, deadline - clock())
+        found.problems += _delete(hurried, due, max(began + timeout_s, now + outage_s) - now)
+        trouble_since = (now if trouble_since is None else trouble_since) if found.problems else None
+        if trouble_since is not None and clock() - trouble_since >= outage_s:
+            break
         sleep(POLL_S)
     names = [f"{item['kind']}/{item['name']}" for item in found.items]
-    still = f"{len(names)} objects were still there after {timeout_s:.0f} s" if names else ""
+    still = f"{len(names)} objects were still there after {clock() - began:.0f} s" if names else ""
     return {
         "proven": False,
         "left": names,

@@ -20,20 +20,25 @@ class News(t.NamedTuple):
     """What is known of the silent nodes of a group. Texts say why.
 
     lost: beyond the grace. silent: beyond the grace, even if the workload was heard of since. deleted: their Node objects are gone.
-    unsettled: silent, but it is too early to say what that means.
+    left: beyond the grace, as an autoscaler, an operator or the cloud had announced. unsettled: silent, but it is too early to say what
+    that means.
     """
 
     lost: t.Mapping[str, str] = {}
     silent: t.Mapping[str, str] = {}
     deleted: t.Mapping[str, str] = {}
+    left: t.Mapping[str, str] = {}
     unsettled: t.Collection[str] = ()
 
 
 class Contact:
-    """All nodes of the cluster, as the watch tells of them."""
+    """All nodes of the cluster, as the watch tells of them.
 
-    def __init__(self, grace_s: float) -> None:
-        self.grace_s = grace_s
+    departure: the mark by which the departure of a node is announced, or None.
+    """
+
+    def __init__(self, grace_s: float, departure: t.Callable[[Facts], str | None] = lambda _node: None) -> None:
+        self.grace_s, self._departure = grace_s, departure
         self.nodes: dict[str, Facts] = {}
         self._known: set[str] = set()
         self._since: dict[str, tuple[float, str]] = {}  # by silent node: since when, and why
@@ -75,13 +80,28 @@ class Contact:
         """Why a node does not answer now; None while it does."""
         return self._since[name][1] if name in self._since else None
 
+    def since(self, name: str) -> float | None:
+        """Since when a node does not answer; None while it does."""
+        return self._since[name][0] if name in self._since else None
+
+    def departure(self, name: str) -> str | None:
+        """The mark by which the departure of a node that is there is announced."""
+        node = self.nodes.get(name)
+        return self._departure(node) if node else None
+
     def state(self, name: str) -> NodeState | None:
         """What the node is now; None when it is gone."""
-        return node_state(self.nodes.get(name))
+        state = node_state(self.nodes.get(name))
+        mark = self.departure(name)
+        return {**state, "leaving": mark} if state and mark else state
 
     def settled(self, name: str, now: float) -> bool:
         """Whether its silence, if any, has lasted for the grace time."""
         return name not in self._since or now - self._since[name][0] >= self.grace_s
+
+    def given_up(self, names: t.Iterable[str], now: float) -> set[str]:
+        """Those of them whose kubelets will confirm nothing any more."""
+        return {name for name in names if name in self._since and self.settled(name, now)}
 
     def silent_nodes(self) -> list[str]:
         """All that do not answer."""
@@ -101,7 +121,7 @@ class Contact:
 
     def news(self, members: t.Iterable[str], now: float, heard_at: float | None = None) -> News:
         """The silent members of a group. heard_at: when the workload itself gave a sign of life for the last time."""
-        lost, silent, deleted, unsettled = {}, {}, {}, set()
+        lost, silent, deleted, left, unsettled = {}, {}, {}, {}, set()
         for name in members:
             if name not in self._since:
                 continue
@@ -110,10 +130,12 @@ class Contact:
                 unsettled.add(name)
             elif why == GONE:
                 deleted[name] = why
+            elif mark := self.departure(name):
+                left[name] = f"{why}; announced by {mark}"
             else:
                 silent[name] = why
                 if now - max(since, heard_at or since) >= self.grace_s:
                     lost[name] = why
                 else:
                     unsettled.add(name)
-        return News(lost, silent, deleted, unsettled)
+        return News(lost, silent, deleted, left, unsettled)

@@ -17,7 +17,7 @@ import typing as t
 
 from .._archive.journal import Journal
 from .._causes.classify import NOT_READ
-from .._causes.reasons import reason_of
+from .._causes.record import acquitted, under_mass_event
 from .._causes.wordings import reason_of_wording
 from .._cluster.client import Client
 from .._cluster.kinds import NODE, POD
@@ -25,90 +25,73 @@ from .._common.errors import ClusterError
 from .._common.shapes import AttemptRecord, CleanupProof, Group, JournalEvent, NodeState, Observation, Untested
 from .._workload import names, pods
 from .anchors import category_selector
-from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods
+from .attempt import Attempt, Decision, State, all_running, decide, nothing_left
 from .contact import Contact
-from .fitness import Fitness
-from .holding import Holding
+from .fitness import Eyes, Fitness
+from .groups import Groups
+from .holding import Holding, Unswept
+from .illness import Health
 from .last_look import LastLook
-from .logs import PodLog
 from .messages import Batch, Seen, Step, Taken
-from .pool import Pool
-from .projections import Facts, lost_reason, node_state
-from .records import acquit, ending, observation_of, progress_line, record_of, refusal_by, states_before, words_of
+from .projections import Facts
+from .questions import Questions
+from .records import acquit, ending, observation_of, progress_line, record_of, refusal_by, words_of
 from .steps import Collected, Steps
 from .watcher import Watcher
 from .watches import start_watches
+from .workers import Workers
 
 TICK_S = 0.2
-LOG_POLL_S = 5.0
 # A silent node is lost after this, where the plan of an older archive does not say; a kubelet that restarts is back long before.
 NODE_GRACE_S = 40.0
 PROGRESS_S = 10.0
-WORKERS = 16
-FEW = 4
 # Pods of a finished attempt get this long to go before its nodes are given to the next group all the same.
 RELEASE_S = 60.0
-# How long a batch that is to end waits for steps that hang.
-HURRY_S = 45.0
-
-Health: t.TypeAlias = t.Callable[[Facts], dict[str, t.Any] | None]
+# How long a batch that is to end waits for a step that hangs, once for the logs and once more for what removes; and where somebody waits.
+HURRY_S, SOON_S = 45.0, 20.0
 
 
 class Engine:
-    """Runs one batch. health returns {message, evidence} of a node that is unwell, or None."""
+    """Runs one batch."""
 
     def __init__(
         self,
         client: Client,
         batch: Batch,
         *,
-        health: Health | None = None,
+        eyes: Eyes = Eyes(),  # noqa: B008 - immutable
         progress: t.Callable[[str], None] = lambda _text: None,
         alive: t.Callable[[], bool] = lambda: True,
     ) -> None:
-        self._client, self._batch, self._health, self._tell, self._alive = client, batch, health, progress, alive
+        self._client, self._batch, self._tell, self._alive = client, batch, progress, alive
         self._namespace = batch.template["namespace"]
         self._steps = Steps(client, batch.template, batch.run_id, batch.category, batch.run_dir)
         self._queue: queue.Queue[Seen | Taken] = queue.Queue()
-        # Reading logs may hang for minutes; creating and deleting must not wait for it, nor for each other.
-        self._pools = {
-            Step.CREATE: Pool(WORKERS, "create"),
-            Step.REMOVE: Pool(WORKERS, "remove"),
-            Step.COLLECT: Pool(WORKERS, "collect"),
-            Step.POLL_LOG: Pool(WORKERS, "poll"),
-            Step.ASK_REFUSAL: Pool(FEW, "ask"),
-        }
-        self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S))
-        self._fitness = Fitness(self._contact, batch.planned, batch.template.get("tolerations", ()), self._unwell)
-        self._not_before: dict[str, float] = {}  # by group that is to be repeated
+        self._workers = Workers(self._queue)
+        self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S), eyes.departure)
+        self._health = Health(eyes.unwell, batch.planned)
+        self._fitness = Fitness(self._contact, self._health, batch.planned, batch.template.get("tolerations", ()))
+        self._questions = Questions(self._steps, self._contact, batch.bounds, lambda *step: self._submit(*step))
+        self._groups = Groups(batch)
         self._live: dict[str, Attempt] = {}  # by object name
-        self._records: dict[str, list[AttemptRecord]] = {
-            group["name"]: list(batch.finished.get(group["name"], [])) for group in batch.groups
-        }
-        self._waiting = [group for group in batch.groups if not self._is_final(self._records[group["name"]])]
         self._busy: dict[str, str] = {}  # node → attempt that holds it
-        self._logs: dict[str, PodLog] = {}  # by pod, of launchers that were read while they ran
         self._owner: list[dict[str, t.Any]] = []
         self._holding = Holding(client, batch, lost=self.cancel, tell=progress)
         self.proof: CleanupProof | None = None  # of the cleanup, once `run` has ended
-        self._cancelled = ""
+        self._cancelled, self._soon = "", False
         self._broken = ""
         self._synced: set[str] = set()
         self._journal = Journal(os.path.join(batch.run_dir, "journal.jsonl"))
         self._told_at = time.monotonic()
 
-    def _is_final(self, records: t.Sequence[AttemptRecord]) -> bool:
-        """Whether a group needs no further attempt. One that was cancelled was never really tried, and uses up no repetition."""
-        if not records or records[-1]["outcome"] == "cancelled":
-            return False
-        cause, tried = records[-1]["cause"], [record for record in records if record["outcome"] != "cancelled"]
-        return not (cause and cause["retryable"] and len(tried) <= self._batch.bounds["retries"])
-
     # Control
 
-    def cancel(self, why: str) -> None:
-        """Ends the batch soon: nothing new starts, what runs is removed. Callable from a signal handler."""
-        self._cancelled = self._cancelled or why
+    def cancel(self, why: str, *, soon: bool = True) -> None:
+        """Ends the batch: nothing new starts, what runs is removed. Callable from a signal handler.
+
+        soon: somebody waits for it, so that an API server that does not answer then is not waited for.
+        """
+        self._cancelled, self._soon = self._cancelled or why, self._soon or soon
 
     def disown(self, why: str) -> None:
         """Another process runs this run now: ends the batch soon, and writes nothing more into its journal."""
@@ -120,27 +103,26 @@ class Engine:
         watchers: list[Watcher] = []
         look: dict[str, NodeState | None] | None = None
         try:
-            if self._waiting:  # otherwise an earlier start of the run has done it all
+            if self._groups.waiting:  # otherwise an earlier start of the run has done it all
                 self._journal.write("batch_start", time.time(), category=self._batch.category, groups=len(self._batch.groups))
-                self._owner = self._holding.take(self._batch.deadline_at - time.time())
+                self._take_hold()
                 watchers = self._start_watches()
                 self._loop()
             look = self._look_again(watched=bool(watchers))
         finally:
             for watcher in watchers:
                 watcher.stop()
-            proof = self.proof = self._holding.clean_up(self._lost_nodes())
-            for pool in self._pools.values():
-                pool.stop()
+            proof = self.proof = self._holding.clean_up(self._lost_nodes(), 0.0 if self._soon else self._batch.api_outage_s)
+            self._workers.stop()
             self._journal.write("batch_end", time.time(), category=self._batch.category, cleanup=proof)
             self._journal.close()
-        return observation_of(self._batch.groups, self._records, proof, self._cancelled or self._broken, look)
+        return observation_of(self._batch.groups, self._groups.records, proof, self._cancelled or self._broken, look)
 
     # The loop
 
     def _loop(self) -> None:
         batch = self._batch
-        while self._waiting or self._live:
+        while self._groups.waiting or self._live:
             self._check_ending()
             self._admit()
             self._drain()
@@ -154,14 +136,13 @@ class Engine:
         if not self._alive():
             self.cancel("the play was ended")
         if time.time() >= self._batch.deadline_at:
-            self.cancel("the deadline of the run (bounds.deadline_s) has passed")
+            self.cancel("the deadline of the run (bounds.deadline_s) has passed", soon=False)
         self._check_contact()
         why = self._cancelled or self._broken
         if not why:
             return
-        for group in self._waiting:
-            self._records[group["name"]].append(self._never_started(group, why))
-        self._waiting = []
+        for group in self._groups.cut_short():
+            self._groups.records[group["name"]].append(self._never_started(group, why))
         for attempt in self._live.values():
             if attempt.decision is None:
                 self._to_decided(attempt, Decision("cancelled", "Cancelled", why))
@@ -173,11 +154,14 @@ class Engine:
         self._broken = self._contact.outage(time.monotonic())
         if not self._broken:
             return
-        for group, record in acquit(self._records, self._contact.silent_nodes(), self._broken).items():
-            self._journal.write("attempt_acquitted", time.time(), category=self._batch.category, group=group, record=record)
+        self._acquit("NodeLost", dict.fromkeys(self._contact.silent_nodes(), ""), lambda record: acquitted(record, self._broken))
         for attempt in self._live.values():
             if attempt.decision and attempt.decision.reason == "NodeLost":
                 attempt.decision = Decision("cancelled", "Cancelled", self._broken)
+
+    def _acquit(self, reason: str, said: t.Mapping[str, str], instead: t.Callable[[AttemptRecord], AttemptRecord]) -> None:
+        for group, record in acquit(self._groups.records, said, reason, instead).items():
+            self._journal.write("attempt_acquitted", time.time(), category=self._batch.category, group=group, record=record)
 
     def _never_started(self, group: Group, why: str) -> AttemptRecord:
         attempt = self._new_attempt(group, [])
@@ -189,16 +173,18 @@ class Engine:
             return
         now = time.monotonic()
         limit = self._batch.bounds["max_concurrent"]
-        for group in list(self._waiting):
+        for group in self._groups.due(now):
             if len(self._live) >= limit:
                 return
-            if any(node in self._busy for node in group["nodes"]) or now < self._not_before.get(group["name"], now):
+            if any(node in self._busy for node in group["nodes"]):
                 continue
-            excluded = self._fitness.excluded(group["nodes"], now)
+            condemned = self._groups.left_out(group)
+            rest = [node for node in group["nodes"] if node not in {item["node"] for item in condemned}]
+            excluded = self._fitness.excluded(rest, now)
             if excluded is None:
                 continue  # a node may be back in a moment
-            self._waiting.remove(group)
-            self._begin(group, excluded)
+            self._groups.waiting.remove(group)
+            self._begin(group, condemned + excluded)
 
     def _begin(self, group: Group, excluded: list[Untested]) -> None:
         """An attempt with the members that can be tested now; with none of them it has ended before it began."""
@@ -206,12 +192,11 @@ class Engine:
         if attempt.nodes:
             self._to_creating(attempt)
             return
-        words = "; ".join(f"{item['node']}: {item['message']}" for item in excluded)
-        attempt.decision = Decision("not_started", excluded[0]["reason"], words, [item["node"] for item in excluded])
+        attempt.decision = nothing_left(excluded)
         self._keep(attempt, record_of(attempt, attempt.decision))
 
     def _new_attempt(self, group: Group, excluded: list[Untested]) -> Attempt:
-        number = len(self._records[group["name"]]) + 1
+        number = len(self._groups.records[group["name"]]) + 1
         name = names.attempt_name(self._batch.run_id, self._batch.category, group["name"], number)
         left = [node for node in group["nodes"] if node not in {item["node"] for item in excluded}]
         env, ends = dict(group.get("env") or {}), pods.ends(self._batch.template)
@@ -241,7 +226,7 @@ class Engine:
         elif seen.event == "SYNCED":
             self._synced.add(seen.kind)
             if seen.kind == NODE.name:
-                self._contact.expect(self._members(), time.monotonic())
+                self._contact.expect(self._groups.members(), time.monotonic())
         elif seen.kind == NODE.name:
             self._on_node(seen.event, seen.facts)
         elif seen.kind == POD.name:
@@ -253,23 +238,35 @@ class Engine:
         name, now = node["metadata"]["name"], time.monotonic()
         if event == "DELETED":
             self._contact.lose(name, now)
+            self._health.forget(name)
         else:
             self._contact.see(node, now)
         holder = self._busy.get(name)
         attempt = self._live.get(holder) if holder else None
         if attempt and attempt.decision is None:
             attempt.see_node(name, self._contact.state(name))
-            if event != "DELETED" and attempt.state is not State.CREATING:
-                self._check_health(attempt, node)
+        if event != "DELETED":
+            self._check_health(node, attempt if attempt and attempt.decision is None and attempt.state is not State.CREATING else None)
 
-    def _check_health(self, attempt: Attempt, node: Facts) -> None:
-        unwell = self._unwell(node)
-        if unwell:
-            attempt.see_illness({"node": node["metadata"]["name"], "message": unwell["message"], "evidence": unwell["evidence"]})
+    def _check_health(self, node: Facts, attempt: Attempt | None) -> None:
+        """attempt: whose node it is."""
+        name = node["metadata"]["name"]
+        grown = self._health.see(node, time.monotonic())
+        told, shared = self._health.told(name), self._health.event(name)
+        if told and attempt and not shared:
+            attempt.see_illness({"node": name, "message": told["message"], "evidence": told["evidence"]})
+        elif shared and attempt:
+            attempt.see_event({name}, shared)
+        if grown:
+            self._on_mass_event()
 
-    def _unwell(self, node: Facts) -> dict[str, t.Any] | None:
-        """What the health expression says of a node; of one that is silent it would say old news."""
-        return self._health(node) if self._health and lost_reason(node) is None else None
+    def _on_mass_event(self) -> None:
+        """Most nodes show the same at once: nobody is accused of it, nor are those that were accused while it was coming."""
+        ill = self._health.under_event()
+        event = self._health.event(next(iter(ill), ""))
+        self._acquit("HardwareFailureDetected", ill, lambda record: under_mass_event(record, event))
+        for attempt in self._live.values():
+            attempt.see_event(set(ill).intersection(attempt.nodes), event)
 
     def _on_pod(self, event: str, pod: Facts) -> None:
         attempt = self._live.get(pod["job"] or "")
@@ -301,6 +298,10 @@ class Engine:
             self._on_collected(attempt, taken)
         elif taken.step is Step.REMOVE and attempt.state is State.REMOVING:
             self._on_removed(attempt, taken)
+        elif taken.step is Step.ASK_NOW and taken.error is not None:
+            return  # the API server is away: it is asked again, until the watches give it up
+        elif taken.step is Step.ASK_NOW:
+            self._questions.take(attempt, taken.result, time.monotonic())
         elif taken.error is not None:
             self._tell(f"{self._batch.title}: {attempt.group}: could not {taken.step.value}: {words_of(taken.error)}")
         elif taken.step is Step.POLL_LOG:
@@ -323,9 +324,10 @@ class Engine:
             found = t.cast(Collected, taken.result)
             attempt.logs, attempt.events, attempt.log_problems = found.logs, found.events, found.problems
             for node in found.nodes:
-                self._check_health(attempt, node)
+                name = node["metadata"]["name"]
                 self._contact.see(node, time.monotonic())
-                attempt.after[node["metadata"]["name"]] = node_state(node)
+                self._check_health(node, attempt)
+                attempt.after[name] = self._contact.state(name)
         else:
             attempt.log_problems = {pod["name"]: words_of(taken.error) for pod in attempt.pods_to_log()}
             attempt.events.append(f"{NOT_READ}{words_of(taken.error)}")
@@ -346,26 +348,25 @@ class Engine:
             if attempt.state is State.WAITING and all_running(attempt):
                 self._to_running(attempt, now)
             decision = decide(attempt, now, self._batch.bounds, self._contact.news(attempt.nodes, now, attempt.heard_at))
-            if decision:
+            if decision and not (decision.by_clock and self._questions.must_ask(attempt, now)):
                 self._to_decided(attempt, decision)
             else:
-                self._poll_log(attempt, now)
-                self._ask_refusal(attempt, now)
+                self._questions.poll_log(attempt, now)
+                self._questions.ask_refusal(attempt, now)
         elif attempt.state in (State.CREATING, State.COLLECTING, State.REMOVING):
             self._hurry(attempt, now)
-        elif attempt.state is State.RELEASING:
-            left = [pod for pod in attempt.pods.values() if not pod.get("gone")]
-            if not left or self._broken or now - t.cast(float, attempt.finished_at) > RELEASE_S:
-                self._to_done(attempt)
+        elif not attempt.holds_nodes() or self._broken or now - t.cast(float, attempt.finished_at) > RELEASE_S:
+            self._to_done(attempt)  # RELEASING
 
     def _hurry(self, attempt: Attempt, now: float) -> None:
         """Once the batch is to end, a step that hangs is waited for no longer; what it leaves is for the cleanup to find."""
-        if not (self._cancelled or self._broken) or attempt.finished_at is None or now - attempt.finished_at < HURRY_S:
+        patience = SOON_S if self._soon else HURRY_S
+        if not (self._cancelled or self._broken) or attempt.finished_at is None or now - attempt.finished_at < patience:
             return
         if attempt.state is State.COLLECTING:
-            attempt.events.append(f"{NOT_READ}the logs were not read within {HURRY_S:.0f} s of the end")
+            attempt.events.append(f"{NOT_READ}the logs were not read within {patience:.0f} s of the end")
             self._to_removing(attempt)
-        elif now - attempt.finished_at >= 2 * HURRY_S:
+        elif now - attempt.finished_at >= 2 * patience:
             self._to_done(attempt)
 
     def _to_creating(self, attempt: Attempt) -> None:
@@ -399,8 +400,8 @@ class Engine:
         attempt.state = State.COLLECTING
         # Each question to a server that is gone costs its whole patience.
         about = attempt.objects() if decision.outcome != "succeeded" and not self._broken else []
-        target, pods, logs = attempt.target(), attempt.pods_to_log(), dict(self._logs)
-        self._submit(attempt, Step.COLLECT, lambda: self._steps.collect(target, pods, logs, about))
+        target, pods, logs, silent = attempt.target(), attempt.pods_to_log(), dict(self._questions.logs), self._contact.silent_nodes()
+        self._submit(attempt, Step.COLLECT, lambda: self._steps.collect(target, pods, logs, about, silent))
 
     def _to_removing(self, attempt: Attempt) -> None:
         self._note(attempt, "attempt_deleting")
@@ -424,68 +425,34 @@ class Engine:
         """The record of an attempt that is over; its group comes again where its cause may mend itself."""
         self._journal.write("attempt_done", time.time(), category=self._batch.category, group=attempt.group, record=record)
         attempt.state = State.DONE
-        self._records[attempt.group].append(record)
-        again = not self._cancelled and not self._broken and not self._is_final(self._records[attempt.group])
+        again = self._groups.keep(attempt.group, record, time.monotonic(), going=not (self._cancelled or self._broken))
         if record["cause"]:
             self._tell(f"{self._batch.title}: {ending(attempt, record)}{' - retrying' if again else ''}")
-        if again:
-            group = next(group for group in self._batch.groups if group["name"] == attempt.group)
-            cause = record["cause"]
-            self._not_before[attempt.group] = time.monotonic() + (reason_of(cause["reason"]).pause_s if cause else 0.0)
-            self._waiting.append(group)
-
-    # While an attempt runs
-
-    def _poll_log(self, attempt: Attempt, now: float) -> None:
-        launcher = attempt.launcher()
-        if attempt.state is not State.RUNNING or launcher is None or not launcher["running"] or Step.POLL_LOG in attempt.under_way:
-            return
-        if now - attempt.polled_at.get("log", t.cast(float, attempt.started_at)) < LOG_POLL_S:
-            return
-        attempt.polled_at["log"] = now
-        log = self._logs.setdefault(launcher["name"], self._steps.pod_log(attempt.target(), launcher))
-        self._submit(attempt, Step.POLL_LOG, log.poll)
-
-    def _ask_refusal(self, attempt: Attempt, now: float) -> None:
-        """Pods that the cluster never lets come into being are told by events of the Job alone."""
-        if attempt.state is not State.WAITING or not lacks_pods(attempt) or Step.ASK_REFUSAL in attempt.under_way:
-            return
-        if now - attempt.polled_at.setdefault("refusal", attempt.created_at) < self._batch.bounds["start_grace_s"]:
-            return
-        attempt.polled_at["refusal"] = now
-        target, about = attempt.target(), attempt.objects()
-        self._submit(attempt, Step.ASK_REFUSAL, lambda: self._steps.refusal(target, about))
 
     # Whole batch
 
-    def _start_watches(self) -> list[Watcher]:
-        label = category_selector(self._batch.run_id, self._batch.category)
-        return start_watches(self._client, self._namespace, label, lambda *seen: self._queue.put(Seen(*seen)))
+    def _take_hold(self) -> None:
+        try:
+            self._owner = self._holding.take(self._batch.deadline_at - time.time())
+        except Unswept:  # what cannot be asked now has just been waited for in vain
+            self._soon = True
+            raise
 
-    def _members(self) -> set[str]:
-        return {name for group in self._batch.groups for name in group["nodes"]}
+    def _start_watches(self) -> list[Watcher]:
+        label, outage_s = category_selector(self._batch.run_id, self._batch.category), self._batch.api_outage_s
+        return start_watches(self._client, self._namespace, label, lambda *seen: self._queue.put(Seen(*seen)), outage_s=outage_s)
 
     def _lost_nodes(self) -> set[str]:
-        """Members whose kubelets will confirm nothing any more."""
-        now = time.monotonic()
-        return {name for name in self._members() if self._contact.trouble(name) and self._contact.settled(name, now)}
+        return self._contact.given_up(self._groups.members(), time.monotonic())
 
     def _look_again(self, *, watched: bool) -> dict[str, NodeState | None] | None:
-        before = {name: states_before(self._records, name) for name in sorted(self._members())}
-        look = LastLook(self._pools[Step.ASK_REFUSAL], self._steps.look_at, self._contact, self._fitness, self._tell)
-        return look.take(before, self._drain if watched else None, lambda: self._alive() and not (self._cancelled or self._broken))
+        pool, outage_s = self._workers.for_questions(), self._batch.api_outage_s
+        look = LastLook(pool, self._steps.look_at, self._contact, self._health, self._fitness, self._tell, outage_s)
+        going: t.Callable[[], bool] = lambda: self._alive() and not (self._cancelled or self._broken)  # noqa: E731
+        return look.take(self._groups.states_before(), self._drain if watched else None, going)
 
     def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
-        name = attempt.name
-        attempt.under_way.add(step)
-
-        def take() -> None:
-            try:
-                self._queue.put(Taken(step, name, result=work()))
-            except Exception as error:  # the loop decides what it means
-                self._queue.put(Taken(step, name, error=error))
-
-        self._pools[step].submit(take)
+        self._workers.submit(attempt, step, work)
 
     def _note(self, attempt: Attempt, event: JournalEvent, **fields: t.Any) -> None:
         self._journal.write(
@@ -497,4 +464,4 @@ class Engine:
             return
         self._told_at = now
         running = sum(1 for attempt in self._live.values() if attempt.state is State.RUNNING)
-        self._tell(progress_line(self._batch.title, len(self._batch.groups), len(self._waiting), len(self._live), running))
+        self._tell(progress_line(self._batch.title, len(self._batch.groups), len(self._groups.waiting), len(self._live), running))

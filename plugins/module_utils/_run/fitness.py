@@ -6,27 +6,35 @@ from __future__ import annotations
 
 import typing as t
 
-from .._common.shapes import NodeState, Untested
+from .._common.shapes import Illness, NodeState, Untested
 from .contact import Contact
+from .illness import Health
 from .projections import Facts
 
 CORDON = "node.kubernetes.io/unschedulable"
 
 
-class Fitness:
-    """Looks at nodes before their tests, and after them.
+class Eyes(t.NamedTuple):
+    """How a Node object is read; the engine knows no table of evidence.
 
-    planned: by node, what it was when the run was planned. unwell: {message, evidence} of a node that its own evidence condemns, or None.
+    unwell: what condemns it by its own evidence, or None. departure: the mark by which it is announced to be taken away, or None.
     """
+
+    unwell: t.Callable[[Facts], Illness | None] = lambda _node: None
+    departure: t.Callable[[Facts], str | None] = lambda _node: None
+
+
+class Fitness:
+    """Looks at nodes before their tests, and after them. planned: by node, what it was when the run was planned."""
 
     def __init__(
         self,
         contact: Contact,
+        health: Health,
         planned: t.Mapping[str, NodeState],
         tolerations: t.Sequence[t.Mapping[str, t.Any]],
-        unwell: t.Callable[[Facts], dict[str, t.Any] | None],
     ) -> None:
-        self._contact, self._planned, self._unwell = contact, planned, unwell
+        self._contact, self._health, self._planned = contact, health, planned
         self._may_be_cordoned = any(item.get("key") in (None, "", CORDON) for item in tolerations)
         self._short_since: dict[str, float] = {}  # by node that offers fewer GPUs than it did
 
@@ -70,6 +78,9 @@ class Fitness:
     def _obstacle(self, name: str, planned: NodeState | None) -> tuple[str, str] | None:
         """Reason and message."""
         trouble, node, state = self._contact.trouble(name), self._contact.nodes.get(name), self._contact.state(name)
+        mark = self._contact.departure(name)
+        if mark:
+            return "NodeUnavailable", f"not tested: it is about to be taken away: {mark}"
         if trouble or node is None or state is None:
             return "NodeUnavailable", f"not tested: it was not Ready before its test began ({trouble})"
         if node["metadata"]["deletionTimestamp"]:
@@ -88,5 +99,8 @@ class Fitness:
                     "not tested: most nodes offer fewer GPUs than when the run was planned; look at the device plugin first",
                 )
             return "HardwareFailureDetected", f"{name} offers {state['gpus']} GPUs, it offered {planned['gpus']} when the run was planned"
-        unwell = self._unwell(node)
-        return ("HardwareFailureDetected", unwell["message"]) if unwell else None
+        event = self._health.event(name)
+        if event:
+            return "NodeUnavailable", f"not tested: {event}"
+        told = self._health.told(name)
+        return ("HardwareFailureDetected", told["message"]) if told else None

@@ -27,6 +27,21 @@ from .anchors import EXPIRY_MARGIN_S, Anchor, NotOurs, alive, anchors, category_
 from .messages import Batch
 
 References = list[dict[str, t.Any]]
+# A batch that begins at its deadline still gets so long to learn what there is.
+LEAST_SWEEP_S = 10.0
+
+
+class Unswept(ClusterError):
+    """Objects of an earlier start cannot be removed, or not even be looked for. proof: what is known of them."""
+
+    def __init__(self, namespace: str, proof: CleanupProof) -> None:
+        left = f"objects of an earlier start of this run are still there: {', '.join(proof['left'][:5])}" if proof["left"] else ""
+        super().__init__(
+            left or "whether objects of an earlier start of this run are still there could not be found out",
+            place=f"namespace {namespace}",
+            hint=proof.get("message") or "",
+        )
+        self.proof = proof
 
 
 class Holding:
@@ -37,8 +52,10 @@ class Holding:
         self._namespace = batch.template["namespace"]
         self._selector = category_selector(batch.run_id, batch.category)
         self._path = CONFIG_MAP.path(self._namespace, names.anchor_name(batch.run_id, batch.category))
+        self._made: References = []  # the ownerReference to our anchor, once there is one
         self._version = ""
         self._not_ours = ""
+        self._sweep_s = batch.api_outage_s
         self._cleaning = False
         self._ended = threading.Event()
 
@@ -48,6 +65,7 @@ class Holding:
         seconds: until the run ends. Raises ClusterError; as NotOurs when another runs this run, and then nothing was touched.
         """
         batch = self._batch
+        self._sweep_s = min(batch.api_outage_s, max(LEAST_SWEEP_S, seconds))
         try:
             refuse_if_alive(self._client, self._namespace, batch.run_id, batch.owner)
             self._claim_dead()
@@ -58,14 +76,17 @@ class Holding:
             self._not_ours = error.message
             raise
         threading.Thread(target=self._beat, name="anchor", daemon=True).start()
-        owner = [names.owner_reference({"apiVersion": CONFIG_MAP.api_version, "kind": "ConfigMap", **made})]
+        owner = self._made = [names.owner_reference({"apiVersion": CONFIG_MAP.api_version, "kind": "ConfigMap", **made})]
         self._sweep(keep={item["uid"] for item in [*owner, *fused]})
         if any(uses_ssh(batch.template, len(group["nodes"])) for group in batch.groups):
             make_keys(self._client, self._namespace, batch.run_id, batch.category, owner, batch.template["ssh_port"])
         return owner
 
-    def clean_up(self, lost_nodes: t.Container[str]) -> CleanupProof:
-        """Removes everything of the batch, unless another runs this run now: then what is there is not ours."""
+    def clean_up(self, lost_nodes: t.Container[str], outage_s: float) -> CleanupProof:
+        """Removes everything of the batch, unless another runs this run now: then what is there is not ours.
+
+        outage_s: how long an API server that is away is waited for.
+        """
         self._cleaning = True
         try:
             refuse_if_alive(self._client.hurried(), self._namespace, self._batch.run_id, self._batch.owner)
@@ -76,7 +97,9 @@ class Holding:
         if self._not_ours:
             proof: CleanupProof = {"proven": False, "left": [], "message": f"nothing was removed: {self._not_ours}"}
         else:
-            proof = cleanup.clean(self._client, self._namespace, self._selector, lost_nodes=lost_nodes)
+            proof = cleanup.clean(
+                self._client, self._namespace, self._selector, outage_s=outage_s, anchors=self._made, lost_nodes=lost_nodes
+            )
         self._ended.set()
         return proof
 
@@ -143,13 +166,9 @@ class Holding:
         return NotOurs("another process took up this run at the same moment", place=self._path, hint=hint, status=409)
 
     def _sweep(self, keep: t.Container[str] = ()) -> None:
-        left = cleanup.clean(self._client, self._namespace, self._selector, keep=keep)
-        if not left["proven"]:
-            raise ClusterError(
-                f"objects of an earlier start of this run are still there: {', '.join(left['left'][:5])}",
-                place=f"namespace {self._namespace}",
-                hint=left.get("message", ""),
-            )
+        proof = cleanup.clean(self._client, self._namespace, self._selector, outage_s=self._sweep_s, keep=keep)
+        if not proof["proven"]:
+            raise Unswept(self._namespace, proof)
 
     # Keeping
 

@@ -40,7 +40,8 @@ class PodLog:
         fresh = self._part + ".new"
         try:
             with open(fresh, "w+b") as handle:
-                self._client.read_log(self._namespace, self._pod, container=CONTAINER, into=handle, since_time=self._since, timestamps=True)
+                client = self._client.hurried()
+                client.read_log(self._namespace, self._pod, container=CONTAINER, into=handle, since_time=self._since, timestamps=True)
             with open(fresh, "rb") as source, open(self._part, "ab") as target:
                 last = _append_newer(source, target, self._since)
             if last:
@@ -52,17 +53,20 @@ class PodLog:
             if os.path.exists(fresh):
                 os.unlink(fresh)
 
-    def finish(self) -> tuple[bool, str]:
-        """The final read. Returns whether the log is whole, and if not why (with the parts read before kept in path)."""
-        with self._lock:
-            return self._finish()
+    def finish(self, *, answers: bool = True) -> tuple[bool, str]:
+        """The final read. Returns whether the log is whole, and if not why (with the parts read before kept in path).
 
-    def _finish(self) -> tuple[bool, str]:
+        answers: whether its kubelet does; one that is silent is not waited for.
+        """
+        with self._lock:
+            return self._finish(self._client if answers else self._client.hurried())
+
+    def _finish(self, client: Client) -> tuple[bool, str]:
         final = self.path + ".new"
         problem = ""
         try:
             with open(final, "w+b") as handle:
-                self._client.read_log(self._namespace, self._pod, container=CONTAINER, into=handle, timestamps=True)
+                client.read_log(self._namespace, self._pod, container=CONTAINER, into=handle, timestamps=True)
             with open(final, "rb") as handle:
                 if PLACEHOLDER in handle.read(len(PLACEHOLDER) + 40):  # with or without a time stamp before it
                     problem = "the kubelet no longer has the log of this container"

@@ -11,6 +11,8 @@ import typing as t
 from .._archive.owners import this_owner
 from .._common.shapes import AttemptRecord, Group, NodeState, Owner, Template
 
+API_OUTAGE_S = 300.0
+
 
 class Step(enum.Enum):
     """What a thread of the pool does for an attempt."""
@@ -18,6 +20,7 @@ class Step(enum.Enum):
     CREATE = "create"
     POLL_LOG = "poll the log"
     ASK_REFUSAL = "ask why no pod comes"
+    ASK_NOW = "ask how its pods and nodes are"
     COLLECT = "collect"
     REMOVE = "remove"
 
@@ -43,7 +46,7 @@ class Taken:
 
 @dataclasses.dataclass
 class Batch:
-    """What to run. bounds: max_concurrent, attempt_timeout_s, queue_timeout_s, start_grace_s, node_grace_s, retries."""
+    """What to run. bounds: max_concurrent, attempt_timeout_s, queue_timeout_s, start_grace_s, node_grace_s, api_outage_s, retries."""
 
     run_id: str
     run_dir: str
@@ -56,3 +59,14 @@ class Batch:
     planned: dict[str, NodeState] = dataclasses.field(default_factory=dict)  # by node: what it was when the run was planned
     finished: dict[str, list[AttemptRecord]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start
     owner: Owner = dataclasses.field(default_factory=this_owner)  # of the run directory, and so of the anchor
+    is_search: bool = False  # its groups are questions: without a member one would be another question, and is not repeated
+
+    @property
+    def api_outage_s(self) -> float:
+        """How long the API server may be away."""
+        return api_outage_s(self.bounds)
+
+
+def api_outage_s(bounds: t.Mapping[str, t.Any]) -> float:
+    """How long the API server may be away, as the bounds of a plan say; those of an older archive do not."""
+    return float(bounds.get("api_outage_s", API_OUTAGE_S))

@@ -8,7 +8,7 @@ import time
 import typing as t
 
 from .._causes.classify import Said
-from .._causes.record import acquitted, attempt_record, pod_record
+from .._causes.record import attempt_record, pod_record
 from .._causes.wordings import reason_of_refusal
 from .._common.errors import ClusterError
 from .._common.shapes import AttemptRecord, CleanupProof, Group, GroupObservation, NodeSeen, NodeState, Observation, PodRecord
@@ -73,12 +73,6 @@ def _pod(pod: Facts, launcher: Facts | None, log: tuple[str, bool] | None, probl
     )
 
 
-def states_before(records: t.Mapping[str, t.Sequence[AttemptRecord]], node: str) -> list[NodeState]:
-    """What a node was when its tests began. records: by group."""
-    seen = (item for group in records.values() for record in group for item in record.get("machines") or ())
-    return [item["before"] for item in seen if item["node"] == node and item["before"]]
-
-
 def observation_of(
     groups: t.Sequence[Group],
     records: t.Mapping[str, list[AttemptRecord]],
@@ -100,13 +94,24 @@ def refusal_by(error: Exception) -> str:
     return reason_of_refusal(None, str(error))
 
 
-def acquit(records: t.Mapping[str, list[AttemptRecord]], silent: t.Collection[str], why: str) -> dict[str, AttemptRecord]:
-    """Takes back the accusations of nodes that are silent together with most of the cluster. Returns the corrected records, by group."""
+def acquit(
+    records: t.Mapping[str, list[AttemptRecord]],
+    said: t.Mapping[str, str],
+    reason: str,
+    instead: t.Callable[[AttemptRecord], AttemptRecord],
+) -> dict[str, AttemptRecord]:
+    """Takes back the accusations, with this reason, of none but these nodes. Returns the corrected records, by group.
+
+    said: by node, words that such an accusation quotes; "": it may quote what it will.
+    """
     corrected = {}
     for group, own in records.items():
-        cause = own[-1]["cause"] if own else None
-        if cause and cause["reason"] == "NodeLost" and set(silent).issuperset(cause["nodes"]):
-            own[-1] = corrected[group] = acquitted(own[-1], why)
+        for index, record in enumerate(own):
+            cause = record["cause"]
+            if not cause or cause["reason"] != reason or not cause["nodes"] or not set(said).issuperset(cause["nodes"]):
+                continue
+            if all(said[node] in f"{cause['message']} {' '.join(cause['evidence'])}" for node in cause["nodes"]):
+                own[index] = corrected[group] = instead(record)
     return corrected
 
 

@@ -23,8 +23,9 @@ from .._common.errors import ClusterError
 from .._common.shapes import EnvItem, Template
 from .._workload import names
 from .._workload.objects import attempt_objects
+from .._workload.pods import JOB_NAME_LABEL
 from .logs import PodLog
-from .projections import Facts, node_facts
+from .projections import Facts, node_facts, pod_facts
 
 # More nodes than this are read with one list.
 SINGLE_READS = 16
@@ -55,6 +56,13 @@ class Collected:
     problems: dict[str, str] = dataclasses.field(default_factory=dict)
     events: list[str] = dataclasses.field(default_factory=list)
     nodes: list[Facts] = dataclasses.field(default_factory=list)
+
+
+class Now(t.NamedTuple):
+    """The pods of an attempt, and those of its nodes that are there."""
+
+    pods: list[Facts]
+    nodes: list[Facts]
 
 
 class Steps:
@@ -94,16 +102,18 @@ class Steps:
                 self._client.create(OBJECT_KINDS[kind].path(self._namespace), objects[kind], is_ours=same)
         self._client.patch(JOB.path(self._namespace, target.name), {"spec": {"suspend": False}})
 
-    def collect(self, target: Target, pods: t.Sequence[Facts], logs: t.Mapping[str, PodLog], about: t.Sequence[str]) -> Collected:
+    def collect(
+        self, target: Target, pods: t.Sequence[Facts], logs: t.Mapping[str, PodLog], about: t.Sequence[str], silent: t.Container[str]
+    ) -> Collected:
         """Logs of these pods; when the attempt failed, the events about these objects (else none are named) and one more look at its nodes.
 
-        A node may have fallen ill in the very moment it took the workload down.
+        A node may have fallen ill in the very moment it took the workload down. silent: nodes that do not answer.
         """
         found = Collected()
         for pod in pods:
             if pod["running"] or pod["terminated"]:
                 log = logs.get(pod["name"]) or self.pod_log(target, pod)
-                whole, problem = log.finish()
+                whole, problem = log.finish(answers=pod["node"] not in silent)
                 if problem:
                     found.problems[pod["name"]] = problem
                 if os.path.exists(log.path):
@@ -115,20 +125,32 @@ class Steps:
                 found.nodes = self.look_at(target.nodes)
         return found
 
+    def ask_now(self, target: Target) -> Now:
+        """How pods and nodes of an attempt are: asked before time decides, since a watch that tells nothing may be the silent one."""
+        selector = f"{JOB_NAME_LABEL}={target.name}"
+        client = self._client.hurried()
+        pods = client.list_result(POD.path(self._namespace), label_selector=selector, project=pod_facts).items
+        return Now(list(pods), self.look_at(target.nodes))
+
     def refusal(self, target: Target, about: t.Sequence[str]) -> list[str]:
         """Why pods do not come into being; only events of the Job tell it: pod security, a missing service account."""
         return [line for line in self.events(target, about) if line.startswith("FailedCreate ")]
 
     def events(self, target: Target, about: t.Sequence[str]) -> list[str]:
-        """Warnings about these objects, as "reason object: message", newest last, a bounded number."""
+        """Warnings about these objects, as "reason object: message", newest last, a bounded number.
+
+        They explain, and prove nothing: nobody waits long for them, and where one cannot be read the others are not asked about.
+        """
         lines: list[str] = []
+        client = self._client.hurried()
         for name in about[:MAX_ASKED]:
             try:
                 selector = f"involvedObject.name={name},type=Warning"
-                found = self._client.list(EVENT.path(self._namespace), field_selector=selector)
+                found = client.list(EVENT.path(self._namespace), field_selector=selector)
                 lines += [f"{item.get('reason')} {name}: {' '.join((item.get('message') or '').split())}" for item in found]
             except ClusterError as error:
                 lines.append(f"{NOT_READ}events of {name}: {error.render()}")
+                break
         # The Job controller gives each try a new random name; the same refusal twenty times would hide everything else.
         latest = {re.sub(rf"{re.escape(target.name)}-\d+-\w+", target.name, line): line for line in lines}
         return list(latest.values())[-MAX_EVENTS:]
@@ -154,20 +176,13 @@ class Steps:
         return PodLog(self._client, self._namespace, pod["name"], path)
 
     def look_at(self, members: t.Sequence[str]) -> list[Facts]:
-        """The nodes as they are now, without those that are gone."""
+        """The nodes as they are now, without those that are gone. The watch tells of them too, so nobody waits long."""
+        client = self._client.hurried()
         if len(members) > SINGLE_READS:
             wanted = set(members)
-            every = self._client.list_result(NODE.path(), project=node_facts).items
+            every = client.list_result(NODE.path(), project=node_facts).items
             return [node for node in every if node["metadata"]["name"] in wanted]
-        return [node for name in members if (node := self._node(name))]
-
-    def _node(self, name: str) -> Facts | None:
-        try:
-            return node_facts(self._client.get(NODE.path(name=name)))
-        except ClusterError as error:
-            if error.status == 404:
-                return None
-            raise
+        return [node for name in members if (node := _node(client, name))]
 
     def _forget_logs(self, target: Target) -> None:
         """Logs of an attempt of this number that was killed with its control node: two executions in one log prove nothing."""
@@ -175,6 +190,15 @@ class Steps:
         for name in os.listdir(folder) if os.path.isdir(folder) else ():
             if name.startswith(f"{target.group}-{target.number}-"):
                 os.unlink(os.path.join(folder, name))
+
+
+def _node(client: Client, name: str) -> Facts | None:
+    try:
+        return node_facts(client.get(NODE.path(name=name)))
+    except ClusterError as error:
+        if error.status == 404:
+            return None
+        raise
 
 
 def is_same(found: t.Mapping[str, t.Any], made: t.Mapping[str, t.Any]) -> bool:

@@ -19,8 +19,7 @@ from .._cluster.sending import Expired
 from .._common.errors import ClusterError
 
 WATCH_S = 240.0
-# An API server that is away for longer counts as gone, and the engine is told.
-OUTAGE_S = 300.0
+SILENCE_S = 90.0
 BACKOFF_S, MAX_BACKOFF_S = 0.5, 30.0
 # A watch that lasted this long was a good one: the next trouble starts with the shortest pause again.
 GOOD_WATCH_S = 15.0
@@ -40,13 +39,14 @@ class Watcher(threading.Thread):
         deliver: t.Callable[[str, str, t.Any], None],
         *,
         label_selector: str | None = None,
-        outage_s: float = OUTAGE_S,
+        outage_s: float,
         clock: t.Callable[[], float] = time.monotonic,
         pause: t.Callable[[float], t.Any] | None = None,
     ) -> None:
         super().__init__(name=f"watch-{kind}", daemon=True)
         self._client, self._kind, self._path, self._project, self._deliver = client, kind, path, project, deliver
         self._selector, self._outage_s, self._clock = label_selector, outage_s, clock
+        # An API server that is away for longer than outage_s counts as gone, and the engine is told.
         self._ended = threading.Event()
         self._pause = pause or self._ended.wait
         self._known: dict[str, Facts] = {}
@@ -110,7 +110,11 @@ class Watcher(threading.Thread):
         return listed.resource_version
 
     def _follow(self, version: str) -> str:
-        for event, thing in self._client.watch(self._path, resource_version=version, label_selector=self._selector, timeout_s=WATCH_S):
+        silence_s = min(SILENCE_S, self._outage_s / 2)  # which leaves time for another try
+        seen = self._client.watch(
+            self._path, resource_version=version, label_selector=self._selector, timeout_s=WATCH_S, silence_s=silence_s
+        )
+        for event, thing in seen:
             if self._ended.is_set():
                 break
             version = (thing.get("metadata") or {}).get("resourceVersion") or version

@@ -64,6 +64,7 @@ def needed() -> dict[str, set[Permission]]:
         "gpu_cluster_info": permissions(kinds.NODE, verbs=["list"]) | permissions(*kinds.OPTIONAL),
         "cluster_preflight": run | permissions(kinds.POD_EXAMINED, kinds.NAMESPACE),
         "workload_batch": run,
+        "certification_look": permissions(kinds.NODE, verbs=["list"]),
         "run_cleanup": permissions(*kinds.OWNED, verbs=["list", "delete"]),
     }
 

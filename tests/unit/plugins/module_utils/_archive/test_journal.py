@@ -22,3 +22,14 @@ def test_a_torn_line_is_left_out_and_the_rest_kept(tmp_path):
 
 def test_no_journal_is_an_empty_one(tmp_path):
     assert read_journal(str(tmp_path / "none")) == []
+
+
+def test_an_accusation_that_was_taken_back_is_that_of_its_own_attempt(tmp_path):
+    """The group had been run again without the accused meanwhile."""
+    path = str(tmp_path / "journal.jsonl")
+    journal = Journal(path)
+    for number, outcome in ((1, "failed"), (2, "succeeded")):
+        journal.write("attempt_done", 0.0, category="c01", group="g001", record={"attempt": number, "outcome": outcome})
+    journal.write("attempt_acquitted", 1.0, category="c01", group="g001", record={"attempt": 1, "outcome": "cancelled"})
+    journal.close()
+    assert [item["outcome"] for item in finished_attempts(read_journal(path), "c01")["g001"]] == ["cancelled", "succeeded"]

@@ -30,7 +30,7 @@ def kubeconfig(url: str, token: str = "from-file") -> dict[str, t.Any]:
 
 def authorization(api: Api, **options: t.Any) -> str:
     api.answers = [(200, {})]
-    Client.from_options(options).get("/version")
+    Client.from_options(options).version()
     return api.requests[-1][2]["Authorization"]
 
 
@@ -73,7 +73,7 @@ def test_token_rotated_on_disk_is_read_again(api: Api, tmp_path: pathlib.Path) -
     client = Client.from_options({"kubeconfig": str(path)})
     path.write_text(yaml.safe_dump(kubeconfig(api.url, "new")))
     api.answers = [(401, {"message": "Unauthorized"}), (200, {"major": "1"})]
-    assert client.get("/version") == {"major": "1"}
+    assert client.version() == {"major": "1"}
     assert [request[2]["Authorization"] for request in api.requests] == ["Bearer old", "Bearer new"]
 
 
@@ -94,7 +94,7 @@ def test_broken_kubeconfig_gives_the_line_and_not_its_text(tmp_path: pathlib.Pat
 
 def test_host_without_login_or_file_is_used_as_it_is(api: Api) -> None:
     api.answers = [(200, {"major": "1"})]
-    assert Client.from_options({"host": api.url + "/"}).get("/version") == {"major": "1"}
+    assert Client.from_options({"host": api.url + "/"}).version() == {"major": "1"}
     assert api.requests[0][1] == "/version" and "Authorization" not in api.requests[0][2]
 
 

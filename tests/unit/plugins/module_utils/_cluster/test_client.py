@@ -11,7 +11,8 @@ import typing as t
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Expired
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client, Expired
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.retry import RetryPolicy
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
 
 from .conftest import Api
@@ -58,7 +59,7 @@ def test_absurd_retry_after_is_cut(api: Api) -> None:
 def test_retries_end(api: Api) -> None:
     api.answers = [(503, b"<html>Bad\nGateway</html>")]
     with pytest.raises(ClusterError) as caught:
-        api.client(attempts=3).get("/api/v1/nodes")
+        api.client(attempts=3).document("/api/v1/nodes")
     assert caught.value.status == 503 and "Bad Gateway" in caught.value.message
     assert len(api.requests) == 3 and len(api.pauses) == 2
 
@@ -137,13 +138,13 @@ def test_forbidden_says_what_to_allow(api: Api) -> None:
 def test_unauthorized_says_log_in(api: Api) -> None:
     api.answers = [(401, status(401, "Unauthorized"))]
     with pytest.raises(ClusterError) as caught:
-        api.client().get("/version")
+        api.client().version()
     assert "log in again" in caught.value.hint and len(api.requests) == 1
 
 
 def test_unreachable_server_names_it_and_keeps_the_secret(api: Api) -> None:
     with pytest.raises(ClusterError) as caught:
-        api.client(host="http://user:pa55word@127.0.0.1:9", attempts=2).get("/version")
+        api.client(host="http://user:pa55word@127.0.0.1:9", attempts=2).version()
     text = caught.value.render()
     assert "127.0.0.1:9" in text and "network" in text
     assert "s3cr3t" not in text and "pa55word" not in text
@@ -152,19 +153,19 @@ def test_unreachable_server_names_it_and_keeps_the_secret(api: Api) -> None:
 def test_silent_server_times_out(api: Api) -> None:
     api.answers = [(200, b"{", {"Content-Length": "100"})]
     with pytest.raises(ClusterError):
-        api.client(read_timeout_s=0.2, attempts=2).get("/version")
+        api.client(read_timeout_s=0.2, attempts=2).version()
 
 
 def test_login_and_impersonation_headers(api: Api) -> None:
     api.answers = [(200, {})]
-    api.client(impersonate_user="auditor", impersonate_groups=["a", "b"]).get("/version")
+    api.client(impersonate_user="auditor", impersonate_groups=["a", "b"]).version()
     headers = api.requests[0][2]
     assert headers["Authorization"] == "Bearer s3cr3t-token"
     assert headers["Impersonate-User"] == "auditor" and headers.get_all("Impersonate-Group") == ["a", "b"]
 
 
 def page(names: list[str], token: str = "") -> dict[str, t.Any]:
-    return {"metadata": {"resourceVersion": "7", "continue": token}, "items": [{"metadata": {"uid": name}} for name in names]}
+    return {"metadata": {"resourceVersion": "7", "continue": token}, "items": [{"metadata": {"uid": name, "name": name}} for name in names]}
 
 
 def test_list_reads_all_pages(api: Api) -> None:
@@ -211,6 +212,14 @@ def test_watch_error_that_is_not_expiry_is_raised(api: Api) -> None:
 def test_broken_watch_ends_quietly_with_what_it_had(api: Api) -> None:
     api.answers = [(200, [event("ADDED", POD), b'{"type": "MODI', "cut"])]
     assert [kind for kind, _rest in api.client().watch(PODS, resource_version="1")] == ["ADDED"]
+
+
+def test_a_watch_that_hangs_is_given_up_after_its_silence_and_not_at_its_own_end(api: Api) -> None:
+    """For four minutes no pod was seen, and the run said that none existed."""
+    api.answers = [(200, b"{", {"Content-Length": "100"})]
+    began = time.monotonic()
+    assert list(api.client(attempts=1).watch(PODS, resource_version="1", timeout_s=240, silence_s=0.2)) == []
+    assert time.monotonic() - began < 10
 
 
 def test_log_keeps_every_byte(api: Api) -> None:
@@ -264,4 +273,91 @@ def test_can_i_and_groups(api: Api) -> None:
 def test_answer_that_is_not_json_is_named(api: Api) -> None:
     api.answers = [(200, b"<html>login page</html>")]
     with pytest.raises(ClusterError, match="no JSON object"):
-        api.client().get("/version")
+        api.client().version()
+
+
+def allowed(answer: bool) -> dict[str, t.Any]:
+    return {"kind": "SelfSubjectAccessReview", "status": {"allowed": answer}}
+
+
+ASKED: dict[str, tuple[t.Callable[[t.Any], t.Any], t.Any]] = {
+    "list": (lambda client: client.list_result(PODS).items, page(["a"])),
+    "get": (lambda client: client.get(f"{PODS}/p"), POD),
+    "groups": (lambda client: client.groups(), {"groups": [{"name": "batch"}]}),
+    "may I": (lambda client: client.can_i("list", "pods"), allowed(True)),
+    "create ours": (lambda client: client.create(PODS, POD, is_ours=lambda found: True), POD),
+    "try to create": (lambda client: client.create(PODS, POD, dry_run=True), POD),
+    "patch": (lambda client: client.patch(f"{PODS}/p", {"spec": {}}), POD),
+    "delete": (lambda client: client.delete(f"{PODS}/p"), {"kind": "Status"}),
+}
+# What a proxy, a portal or half an answer looks like.
+NO_ANSWERS = {"page": b"<html>login</html>", "half": b'{"kind": "Pod", "meta', "nothing": b"", "null": b"null", "array": b"[]"}
+OTHER_SHAPES = {"empty": b"{}", "wrong types": b'{"kind": 7, "metadata": "x", "items": {"a": 1}, "status": [1], "groups": "x"}'}
+
+
+@pytest.mark.parametrize("nonsense", [*NO_ANSWERS, *OTHER_SHAPES])
+@pytest.mark.parametrize("asked", ASKED)
+def test_an_answer_of_another_shape_is_none_and_is_asked_for_again(api: Api, asked: str, nonsense: str) -> None:
+    """One page of a load balancer sank a healthy cluster; an object without its fields was called a defect of ours."""
+    ask, good = ASKED[asked]
+    api.answers = [(200, {**NO_ANSWERS, **OTHER_SHAPES}[nonsense]), (200, good)]
+    assert ask(api.client()) and len(api.requests) == 2
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_an_answer_that_stays_of_another_shape_is_told_with_its_place(api: Api, asked: str) -> None:
+    api.answers = [(200, {"kind": "Page"})]
+    with pytest.raises(ClusterError, match=r"the answer of http://127\.0\.0\.1:\d+ is no (list|object|document|access|answer)") as caught:
+        ASKED[asked][0](api.client(attempts=2))
+    assert caught.value.place.split()[0] in ("GET", "POST", "PATCH", "DELETE") and len(api.requests) == 2
+
+
+def test_a_list_with_an_item_that_is_no_object_is_none(api: Api) -> None:
+    api.answers = [(200, {"metadata": {}, "items": [POD, None]}), (200, {"metadata": {}, "items": [POD]})]
+    assert api.client().list_result(PODS).items == [POD]
+
+
+def test_a_create_that_was_answered_with_a_page_is_not_sent_twice_blindly(api: Api) -> None:
+    api.answers = [(200, b"<html>")]
+    with pytest.raises(ClusterError):
+        api.client().create(PODS, POD)
+    assert len(api.requests) == 1
+
+
+def test_a_create_whose_answer_was_a_page_finds_its_own_object(api: Api) -> None:
+    api.answers = [(200, b"<html>"), (409, status(409, "AlreadyExists")), (200, POD)]
+    assert api.client().create(PODS, POD, is_ours=lambda found: True) == POD
+
+
+class Time:
+    """Passes only while somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_a_patient_client_asks_for_as_long_as_it_was_told_and_no_longer(api: Api) -> None:
+    clock = Time()
+    retry = RetryPolicy(clock=clock, sleep=clock.sleep, random=lambda: 1.0)
+    client = Client.from_options({"host": api.url, "api_key": "x"}, retry=retry).patient(300)
+    api.answers = [(503, b"away")]
+    with pytest.raises(ClusterError):
+        client.get(f"{PODS}/p")
+    assert 290 <= clock.now <= 310 and len(api.requests) > 30
+
+
+def test_a_server_that_hangs_does_not_cost_seven_time_outs() -> None:
+    clock = Time()
+    tries = RetryPolicy(clock=clock, sleep=clock.sleep).tries()
+    made = 1
+    while tries.are_left:
+        clock.sleep(60)
+        tries.pause()
+        made += 1
+    assert made <= 3

@@ -105,7 +105,7 @@ def test_gpus_that_only_dra_knows_are_found(api: Api) -> None:
     cluster(api, [node("a", gpus=None, product=None)], {"resource.k8s.io": "v1"})
     attributes = {"type": {"string": "gpu"}, "productName": {"string": "NVIDIA GB200"}}
     devices = [{"name": f"gpu-{index}", "attributes": attributes, "capacity": {"memory": {"value": "189471Mi"}}} for index in range(4)]
-    piece = {"spec": {"driver": "gpu.nvidia.com", "nodeName": "a", "devices": devices}}
+    piece = {"metadata": {"name": "s"}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "a", "devices": devices}}
     api.by_path["/apis/resource.k8s.io/v1/resourceslices"] = (200, {"metadata": {}, "items": [piece]})
     (row,) = take(api)["nodes"]
     assert row["target"] and row["gpu"]["model"] == "gb200" and row["gpu"]["allocatable"] == 4 and row["gpu"]["memory_mib"] == 189471
@@ -115,7 +115,7 @@ def test_whole_gpus_and_mig_parts_of_slices_are_not_added_up(api: Api) -> None:
     cluster(api, [node("a", gpus=None, product=None)], {"resource.k8s.io": "v1"})
     kinds = ["gpu"] * 8 + ["mig"] * 7
     devices = [{"name": f"d{index}", "attributes": {"type": {"string": kind}}} for index, kind in enumerate(kinds)]
-    piece = {"spec": {"driver": "gpu.nvidia.com", "nodeName": "a", "devices": devices}}
+    piece = {"metadata": {"name": "s"}, "spec": {"driver": "gpu.nvidia.com", "nodeName": "a", "devices": devices}}
     api.by_path["/apis/resource.k8s.io/v1/resourceslices"] = (200, {"metadata": {}, "items": [piece]})
     (row,) = take(api)["nodes"]
     assert row["exclusion"]["reason"] == "Mig" and row["gpu"]["allocatable"] == 8

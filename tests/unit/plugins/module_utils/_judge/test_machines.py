@@ -155,3 +155,69 @@ def test_gpus_that_are_gone_on_most_nodes_at_once_condemn_none_of_them():
     """A device plugin that is being updated, or that does not come back."""
     judged = judge(ran(), look={node: state(gpus=0) for node in NODES})
     assert set(verdicts(judged).values()) == {"untested"} and "device plugin" in first(judged, "n1")["message"]
+
+
+def lost(number=1, node="n2", **keys):
+    attempt = ran(number, "failed", **keys)
+    cause = {"reason": "NodeLost", "message": f"{node} was lost", "nodes": [node], "evidence": [f"{node}: silent"], "retryable": False}
+    return {**attempt, "cause": cause}
+
+
+OUT = [{"node": "n2", "reason": "NodeLost", "message": "not tested again: attempt 1 ended with NodeLost"}]
+
+
+def test_a_member_that_died_stays_condemned_and_the_others_pass_by_the_repetition_without_it():
+    """Also when it is back, and well, when all is over: a machine that dies under load is not ready."""
+    for look in ({"n2": state(trouble="Ready=Unknown: silent")}, {"n2": state()}):
+        judged = judge(lost(), ran(2, on=["n1", "n3"], excluded=OUT), look=look)
+        assert (judged["verdict"], verdicts(judged)) == ("failed", {"n1": "passed", "n2": "failed", "n3": "passed"})
+        assert first(judged, "n2")["reason"] == "NodeLost" and "n2: silent" in first(judged, "n2")["message"]
+
+
+def test_a_dead_member_does_not_explain_how_the_repetition_without_it_ended():
+    judged = judge(lost(), ran(2, on=["n1", "n3"], excluded=OUT), look={"n2": state()}, bandwidth=100.0)
+    assert verdicts(judged) == {"n1": "suspect", "n2": "failed", "n3": "suspect"}
+    assert [item["reason"] for item in judged["members"]["n2"]["findings"]] == ["NodeLost"], "it was not slow: it was not there"
+
+
+def test_a_machine_that_was_taken_away_as_announced_is_not_convicted_by_its_silence():
+    crashed = ran(1, "failed", ends={"n2": None})
+    gone = {**state(trouble="Ready=Unknown: silent"), "leaving": "taint karpenter.sh/disrupted:NoSchedule"}
+    judged = judge(crashed, ran(2, on=["n1", "n3"], excluded=[]), look={"n2": gone})
+    assert (verdicts(judged)["n2"], first(judged, "n2")["reason"]) == ("untested", "NodeUnavailable")
+    assert "karpenter" in first(judged, "n2")["message"]
+
+
+def test_a_restart_that_a_mark_announced_is_not_convicted():
+    marked = {**state(boot="second"), "leaving": "annotation kured.dev/kured-reboot-in-progress"}
+    judged = judge(ran(machines=[seen("n2", state(), marked)]))
+    assert (verdicts(judged)["n2"], first(judged, "n2")["reason"]) == ("untested", "NodeUnavailable")
+    assert "kured" in first(judged, "n2")["message"]
+
+
+@pytest.mark.parametrize(
+    ("since", "reason"), [("2026-03-02T08:10:50Z", "NodeLost"), ("2026-03-02T09:30:00Z", "NodeUnavailable"), (None, "NodeLost")]
+)
+def test_a_machine_that_fell_silent_long_after_its_group_failed_is_not_convicted_of_that(since, reason):
+    crashed = {**ran(1, "failed", ends={"n2": None}), "finished": "2026-03-02T08:10:00Z"}
+    silent = {**state(trouble="Ready=Unknown: silent"), "since": since}
+    judged = judge(crashed, look={"n2": silent})
+    assert first(judged, "n2")["reason"] == reason
+
+
+def ill(kind="condition GpuXidError=True (Xid79)"):
+    return {**state(), "illness": {"message": f"became unhealthy: {kind}", "evidence": [kind], "kinds": [kind]}}
+
+
+def test_a_machine_that_its_own_evidence_condemns_when_all_is_over_does_not_pass():
+    judged = judge(ran(), look={"n2": ill()})
+    assert (verdicts(judged), first(judged, "n2")["reason"]) == (
+        {"n1": "passed", "n2": "failed", "n3": "passed"},
+        "HardwareFailureDetected",
+    )
+
+
+def test_what_most_machines_show_when_all_is_over_condemns_none_of_them():
+    judged = judge(ran(), look={"n1": ill(), "n2": ill()})
+    assert verdicts(judged) == {"n1": "untested", "n2": "untested", "n3": "passed"}
+    assert first(judged, "n1")["reason"] == "NodeUnavailable" and "2 of 3 nodes" in first(judged, "n1")["message"]

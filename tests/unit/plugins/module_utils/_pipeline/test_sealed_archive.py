@@ -108,6 +108,24 @@ def test_a_batch_that_broke_off_leaves_an_observation_that_accuses_nobody(run: R
     assert observation and observation["cleanup"] == {"proven": False, "left": [], "message": "the API server went away"}
 
 
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("preflight: our user lacks 2 permissions: create jobs (batch) in namespace default; list pods in namespace default", "Forbidden"),
+        ('jobs.batch is forbidden: User "u" cannot create resource "jobs" in API group "batch" in the namespace "x"', "Forbidden"),
+        ('pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged', "AdmissionDenied"),
+        ("GET /api/v1/nodes: no answer from https://a: connection refused", "SetupError"),
+    ],
+)
+def test_a_category_that_could_not_begin_says_why_and_that_nothing_was_created(run: RunDirectory, why: str, reason: str) -> None:
+    pathlib.Path(run.observation("c01")).unlink()
+    judged = judge_run_category(run, effective_category(run, "c01"), why, created=False)
+    assert judged["members"]["n1"]["verdict"] == "untested"
+    assert [finding["reason"] for finding in judged["members"]["n1"]["findings"]] == [reason]
+    observation = run.read_observation("c01")
+    assert observation and observation["cleanup"] == {"proven": True, "left": [], "message": "nothing was created"}
+
+
 def test_two_runs_never_share_a_directory(run: RunDirectory) -> None:
     with pytest.raises(InputError, match="a run with this id exists"):
         RunDirectory.create(str(pathlib.Path(run.path).parent), "r1")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt, State, all_running, decide
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt, State, all_running, decide, nothing_left
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.contact import News
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import pod_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.shell_parts import SETUP_ERROR
@@ -248,3 +248,21 @@ def test_of_hundreds_of_workers_only_the_first_to_fail_are_read():
     told = attempt(pod(0, "Failed", state=ended(1)), *workers).pods_to_log()
     assert [item["index"] for item in told[:2]] == [0, 200], "the launcher, then the worker that failed by itself"
     assert len(told) <= 10
+
+
+def test_a_node_that_was_taken_away_as_announced_is_named_and_not_condemned():
+    for started, outcome in ((True, "failed"), (False, "not_started")):
+        decision = decide(attempt(pod(0), pod(1), started=started), 5, BOUNDS, News(left={"n1": f"{SILENT}; announced by taint x"}))
+        assert (decision.outcome, decision.reason, decision.nodes) == (outcome, "NodeUnavailable", ["n1"])
+        assert "taken away" in decision.message and "taint x" in decision.message
+
+
+def test_each_member_of_a_group_that_cannot_be_tested_keeps_its_own_reason():
+    """A cordoned node stood beside one that had lost a GPU, and was condemned with it."""
+    short = {"node": "n0", "reason": "HardwareFailureDetected", "message": "n0 offers 7 GPUs"}
+    cordoned = {"node": "n1", "reason": "NodeUnavailable", "message": "not tested: it was cordoned"}
+    for excluded in ([short, cordoned], [cordoned, short]):
+        decision = nothing_left(excluded)
+        assert (decision.outcome, decision.reason, decision.nodes) == ("not_started", "NodeUnavailable", ["n1"])
+        assert "7 GPUs" in decision.message
+    assert nothing_left([short]).nodes == ["n0"] and nothing_left([short]).reason == "HardwareFailureDetected"

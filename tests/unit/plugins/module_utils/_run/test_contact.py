@@ -74,3 +74,15 @@ def test_a_planned_node_that_is_not_in_the_list_is_missed(contact):
     contact.expect(["n0", "gone"], 5)
     assert contact.trouble("n0") is None
     assert list(contact.news(["gone"], 45).deleted) == ["gone"]
+
+
+def test_a_node_that_goes_as_it_was_announced_is_taken_away_and_not_lost():
+    contact = Contact(40, departure=lambda facts: facts["metadata"]["labels"].get("leaving"))
+    marked = node_facts({"metadata": {"name": "n1", "labels": {"leaving": "taint x"}}, "status": node("n1", "Unknown")["status"]})
+    for name in NAMES:
+        contact.see(node(name), 0)
+    contact.see(marked, 10)
+    assert contact.news(NAMES, 49).unsettled == {"n1"}
+    news = contact.news(NAMES, 50)
+    assert (news.lost, news.silent, news.unsettled) == ({}, {}, set()) and "announced by taint x" in news.left["n1"]
+    assert contact.state("n1")["leaving"] == "taint x"

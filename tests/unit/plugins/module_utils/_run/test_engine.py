@@ -8,65 +8,26 @@ import time
 import types
 
 import pytest
+from engine_bench import GROUP, engine, node, only_attempt, pod_of, take_at_once
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import finished_attempts, read_journal
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import Said
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.record import attempt_record
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Decision, State
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Engine
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Batch, Step, Taken
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts, node_facts, pod_facts
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.fitness import Eyes
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Step, Taken
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.records import record_of
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected, is_same
-
-GROUP = {"name": "g001", "nodes": ["n0", "n1"]}
-
-
-def engine(tmp_path, **options):
-    batch = Batch(
-        run_id="run",
-        run_dir=str(tmp_path),
-        category="c01",
-        title="c01",
-        template={"framework": "mpi", "namespace": "default", "env": []},
-        groups=[GROUP],
-        bounds={"max_concurrent": 1, "retries": 1, "start_grace_s": 10, "attempt_timeout_s": 100},
-        deadline_at=2e9,
-    )
-    made = Engine(types.SimpleNamespace(), batch, **options)
-    made._submit = lambda *_work: None
-    made._synced.add("node")
-    for name in GROUP["nodes"]:
-        made._on_node("ADDED", node(name))
-    return made
-
-
-def take_at_once(made):
-    """Steps are taken in this thread, and their results seen."""
-
-    def submit(attempt, step, work):
-        made._on_taken(Taken(step, attempt.name, result=work()))
-
-    made._submit = submit
-
-
-def only_attempt(made):
-    attempts = list(made._live.values())
-    assert len(attempts) == 1
-    return attempts[0]
-
-
-def node(name, ready="True", *, uid=None, boot=None, gpus=None, cordoned=False):
-    status = {"conditions": [{"type": "Ready", "status": ready}], "nodeInfo": {"bootID": boot}}
-    if gpus is not None:
-        status["allocatable"] = {"nvidia.com/gpu": str(gpus)}
-    return node_facts({"metadata": {"name": name, "uid": uid}, "spec": {"unschedulable": cordoned}, "status": status})
 
 
 def test_a_node_that_fell_ill_while_nothing_ran_on_it_is_seen_when_its_test_starts(tmp_path):
     """Nothing changes on it any more, so no watch would ever tell of it."""
-    made = engine(tmp_path, health=lambda facts: {"message": "sick", "evidence": []} if facts["metadata"]["name"] == "n1" else None)
+    made = engine(
+        tmp_path,
+        eyes=Eyes(lambda facts: {"message": "sick", "evidence": [], "kinds": ["sick"]} if facts["metadata"]["name"] == "n1" else None),
+    )
     made._admit()
     attempt = only_attempt(made)
     assert attempt.nodes == ["n0"], "the other member is tested all the same"
@@ -93,12 +54,12 @@ def test_why_no_pod_comes_into_being_is_asked_once_the_grace_time_is_over(tmp_pa
     asked = []
     made._client.list = lambda path, **_options: asked.append(path) or events
     take_at_once(made)
-    made._ask_refusal(attempt, 105.0)
+    made._questions.ask_refusal(attempt, 105.0)
     assert not asked
-    made._ask_refusal(attempt, 111.0)
+    made._questions.ask_refusal(attempt, 111.0)
     assert words in attempt.refusal
     events[:] = [{"reason": "FailedCreate", "message": 'pods "x" is forbidden: exceeded quota: gpus'}]
-    made._ask_refusal(attempt, 122.0)
+    made._questions.ask_refusal(attempt, 122.0)
     assert attempt.refusal == "", "quota may be freed"
 
 
@@ -115,7 +76,12 @@ def test_the_last_look_at_many_nodes_is_one_list(tmp_path):
     """512 single reads in a row would hold a failed full-scale group for a minute."""
     names = [f"n{index}" for index in range(100)]
     made = engine(
-        tmp_path, health=lambda facts: {"message": "sick", "evidence": []} if facts["status"]["nodeInfo"]["bootID"] == "sick" else None
+        tmp_path,
+        eyes=Eyes(
+            lambda facts: (
+                {"message": "sick", "evidence": [], "kinds": ["sick"]} if facts["status"]["nodeInfo"]["bootID"] == "sick" else None
+            )
+        ),
     )
     asked = []
 
@@ -130,7 +96,7 @@ def test_the_last_look_at_many_nodes_is_one_list(tmp_path):
 
     made._client.list_result, made._client.list = list_result, lambda _path, **_options: []
     made._client.delete = lambda _path: None
-    made._waiting = [{"name": "g001", "nodes": names}]
+    made._groups.waiting = [{"name": "g001", "nodes": names}]
     for name in names:
         made._on_node("ADDED", node(name))
     made._admit()
@@ -160,15 +126,15 @@ def lose_contact(made, records):
     made._contact.grace_s = 0
     names = [f"n{index}" for index in range(8)]
     made._batch.groups[:] = [{"name": f"g{index}", "nodes": [name]} for index, name in enumerate(names)]
-    made._records = {group["name"]: [] for group in made._batch.groups}
-    made._records["g0"] = records
-    made._waiting = []
+    made._groups.records = {group["name"]: [] for group in made._batch.groups}
+    made._groups.records["g0"] = records
+    made._groups.waiting = []
     for name in names[:4]:
         made._on_node("MODIFIED", node(name, "Unknown"))
     for name in names[4:]:
         made._on_node("MODIFIED", node(name))
     made._check_contact()
-    assert made._records["g0"][0]["cause"]["reason"] == "NodeLost", "half of the nodes may really be down"
+    assert made._groups.records["g0"][0]["cause"]["reason"] == "NodeLost", "half of the nodes may really be down"
     made._on_node("MODIFIED", node("n4", "Unknown"))
     made._check_contact()
 
@@ -177,8 +143,8 @@ def test_losing_contact_with_most_of_the_cluster_accuses_no_node(tmp_path):
     made = engine(tmp_path)
     lose_contact(made, [attempt_record(1, "failed", Said("NodeLost", "n0 was lost", ("n0",)))])
     assert "5 of 8 nodes" in made._broken
-    assert made._records["g0"][0]["outcome"] == "cancelled"
-    assert (made._records["g0"][0]["cause"]["reason"], made._records["g0"][0]["cause"]["nodes"]) == ("Cancelled", [])
+    assert made._groups.records["g0"][0]["outcome"] == "cancelled"
+    assert (made._groups.records["g0"][0]["cause"]["reason"], made._groups.records["g0"][0]["cause"]["nodes"]) == ("Cancelled", [])
 
 
 def test_a_resumed_run_acquits_whom_the_first_start_had_acquitted(tmp_path):
@@ -207,9 +173,9 @@ def test_an_interruption_does_not_use_up_the_repetition_of_a_group(tmp_path):
     made = engine(tmp_path)
     cut_short = attempt_record(1, "cancelled", Said("Cancelled", "the play was ended"))
     evicted = attempt_record(2, "failed", Said("Evicted", "drained"))
-    assert not made._is_final([cut_short])
-    assert not made._is_final([cut_short, evicted]), "undisturbed, the same eviction would have been repeated"
-    assert made._is_final([cut_short, evicted, {**evicted, "attempt": 3}])
+    assert not made._groups.is_final(GROUP, [cut_short])
+    assert not made._groups.is_final(GROUP, [cut_short, evicted]), "undisturbed, the same eviction would have been repeated"
+    assert made._groups.is_final(GROUP, [cut_short, evicted, {**evicted, "attempt": 3}])
 
 
 def test_a_node_that_was_not_ready_before_its_test_is_left_out_and_not_condemned(tmp_path):
@@ -228,12 +194,12 @@ def test_a_group_of_which_no_node_can_be_tested_ends_at_once_with_the_reason(tmp
     made = engine(tmp_path)
     made._contact.grace_s = 0
     made._batch.bounds["retries"] = 0
-    made._batch.groups[:] = made._waiting[:] = [{"name": "g001", "nodes": ["n0"]}]
+    made._batch.groups[:] = made._groups.waiting[:] = [{"name": "g001", "nodes": ["n0"]}]
     made._on_node("MODIFIED", node("n0", "False"))
     for name in ("n2", "n3", "n4"):
         made._on_node("ADDED", node(name))
     made._admit()
-    (record,) = made._records["g001"]
+    (record,) = made._groups.records["g001"]
     assert not made._live and record["outcome"] == "not_started"
     assert (record["cause"]["reason"], record["cause"]["nodes"]) == ("NodeUnavailable", ["n0"])
     assert "Ready=False" in record["cause"]["message"]
@@ -266,25 +232,8 @@ def test_nodes_that_are_all_short_of_gpus_are_left_out_and_not_condemned(tmp_pat
         made._batch.planned[name] = {"uid": None, "boot_id": None, "gpus": 8, "trouble": None}
         made._on_node("MODIFIED", node(name, gpus=0))
     made._admit()
-    (record,) = made._records["g001"]
+    (record,) = made._groups.records["g001"]
     assert record["cause"]["reason"] == "NodeUnavailable" and "device plugin" in record["cause"]["message"]
-
-
-def pod_of(attempt, owner, index=0, node="n0", code=None):
-    state = {"running": {}} if code is None else {"terminated": {"exitCode": code, "reason": "x"}}
-    return pod_facts(
-        {
-            "metadata": {
-                "name": f"{attempt.name}-{index}-{owner}",
-                "uid": f"uid-{index}-{owner}",
-                "labels": {"batch.kubernetes.io/job-name": attempt.name},
-                "annotations": {"batch.kubernetes.io/job-completion-index": str(index)},
-                "ownerReferences": [{"kind": "Job", "name": attempt.name, "uid": owner, "controller": True}],
-            },
-            "spec": {"nodeName": node},
-            "status": {"phase": "Running", "containerStatuses": [{"name": "node", "state": state}]},
-        }
-    )
 
 
 def test_a_pod_that_another_made_with_our_labels_is_no_evidence(tmp_path):
@@ -349,8 +298,44 @@ def test_why_a_log_could_not_be_read_is_the_cause_and_the_group_is_run_again(tmp
     launcher = attempt.launcher()["name"]
     made._on_taken(Taken(Step.COLLECT, attempt.name, result=Collected(problems={launcher: "401: the token has expired"})))
     made._to_done(attempt)
-    (record,) = made._records["g001"]
+    (record,) = made._groups.records["g001"]
     assert record["cause"]["reason"] == "LogUnavailable" and "401: the token has expired" in record["cause"]["message"]
-    assert [group["name"] for group in made._waiting] == ["g001"]
+    assert [group["name"] for group in made._groups.waiting] == ["g001"]
     made._admit()
     assert not made._live, "not at once: what kept the log back is still there"
+
+
+def test_a_job_that_cannot_be_deleted_does_not_hold_nodes_on_which_its_pods_have_ended(tmp_path):
+    """Where deletion is refused, each group kept its nodes for a minute, and the categories after it never began."""
+    made = engine(tmp_path)
+    made._admit()
+    attempt = only_attempt(made)
+    attempt.own("u")
+    attempt.decision, attempt.finished_at = Decision("succeeded"), time.monotonic()
+    attempt.state = State.REMOVING
+    running, ended = pod_of(attempt, "u", 1, "n1"), pod_of(attempt, "u", 0, "n0", 0)
+    ended["phase"] = "Succeeded"
+    for pod in (running, ended):
+        attempt.claim_pod(pod, gone=False)
+    made._on_taken(Taken(Step.REMOVE, attempt.name, error=ClusterError("jobs.batch is forbidden", status=403)))
+    made._advance(attempt, time.monotonic())
+    assert made._busy, "a worker still runs"
+    attempt.claim_pod({**running, "phase": "Failed"}, gone=False)
+    made._advance(attempt, time.monotonic())
+    assert not made._busy and attempt.state is State.DONE
+
+
+def test_events_are_asked_about_no_other_object_where_they_cannot_be_read(tmp_path):
+    """They only explain: nine objects, each with the whole patience of the client, held the nodes for minutes."""
+    made = engine(tmp_path)
+    made._admit()
+    attempt = only_attempt(made)
+    asked = []
+
+    def refused(path, **_options):
+        asked.append(path)
+        raise ClusterError("etcdserver: request timed out", status=500)
+
+    made._client.list = refused
+    (line,) = made._steps.events(attempt.target(), ["job", "pod-0", "pod-1"])
+    assert len(asked) == 1 and "etcdserver: request timed out" in line

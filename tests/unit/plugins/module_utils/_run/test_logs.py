@@ -15,6 +15,9 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.logs im
 class Kubelet:
     """Serves a growing list of (stamp, text) lines and forgets its head when told."""
 
+    def hurried(self):
+        return self
+
     def __init__(self):
         self.lines, self.gone = [], None
 
@@ -79,3 +82,15 @@ def test_the_kubelets_placeholder_is_not_a_log(kubelet, tmp_path):
     kubelet.lines = [("unable", "to retrieve container logs for containerd://abc")]
     whole, problem = log.finish()
     assert not whole and "no longer has the log" in problem
+
+
+def test_the_kubelet_of_a_dead_node_is_not_waited_for(kubelet, tmp_path):
+    """The nodes of its group are held until its log was asked for; an API server may be away for minutes, a dead node is for good."""
+    asked = []
+    kubelet.hurried = lambda: asked.append("hurried") or kubelet
+    log = PodLog(kubelet, "ns", "pod", str(tmp_path / "a.log"))
+    kubelet.lines = stamps(5)
+    log.finish()
+    assert asked == []
+    log.finish(answers=False)
+    assert asked == ["hurried"]

@@ -1,0 +1,69 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked about an attempt while it waits and runs, and when: its log, why no pod comes, and, before time decides, how it is now."""
+
+from __future__ import annotations
+
+import typing as t
+
+from .attempt import Attempt, State, lacks_pods
+from .contact import Contact
+from .logs import PodLog
+from .messages import Step
+from .steps import Now, Steps
+
+LOG_POLL_S = 5.0
+# What the cluster said of an attempt counts as its present state for so long; one that does not answer is asked again after ASK_AGAIN_S.
+ANSWER_S, ASK_AGAIN_S = 10.0, 5.0
+
+
+class Questions:
+    """submit(attempt, step, work) takes a step in a thread; one of each kind at most. Times are those of the engine's clock."""
+
+    def __init__(
+        self,
+        steps: Steps,
+        contact: Contact,
+        bounds: t.Mapping[str, t.Any],
+        submit: t.Callable[[Attempt, Step, t.Callable[[], t.Any]], None],
+    ) -> None:
+        self._steps, self._contact, self._bounds, self._submit = steps, contact, bounds, submit
+        self.logs: dict[str, PodLog] = {}  # by pod, of launchers that were read while they ran
+
+    def poll_log(self, attempt: Attempt, now: float) -> None:
+        """Reads what a launcher has printed since."""
+        launcher = attempt.launcher()
+        if attempt.state is not State.RUNNING or launcher is None or not launcher["running"] or Step.POLL_LOG in attempt.under_way:
+            return
+        if now - attempt.polled_at.get("log", t.cast(float, attempt.started_at)) < LOG_POLL_S:
+            return
+        attempt.polled_at["log"] = now
+        log = self.logs.setdefault(launcher["name"], self._steps.pod_log(attempt.target(), launcher))
+        self._submit(attempt, Step.POLL_LOG, log.poll)
+
+    def ask_refusal(self, attempt: Attempt, now: float) -> None:
+        """Pods that the cluster never lets come into being are told by events of the Job alone."""
+        if attempt.state is not State.WAITING or not lacks_pods(attempt) or Step.ASK_REFUSAL in attempt.under_way:
+            return
+        if now - attempt.polled_at.setdefault("refusal", attempt.created_at) < self._bounds["start_grace_s"]:
+            return
+        attempt.polled_at["refusal"] = now
+        target, about = attempt.target(), attempt.objects()
+        self._submit(attempt, Step.ASK_REFUSAL, lambda: self._steps.refusal(target, about))
+
+    def must_ask(self, attempt: Attempt, now: float) -> bool:
+        """Whether the cluster is still to say how an attempt is: while the API server is away, silence means nothing."""
+        if attempt.asked_at is not None and now - attempt.asked_at < ANSWER_S:
+            return False
+        if Step.ASK_NOW not in attempt.under_way and now - attempt.polled_at.get("now", now - ASK_AGAIN_S) >= ASK_AGAIN_S:
+            attempt.polled_at["now"] = now
+            target = attempt.target()
+            self._submit(attempt, Step.ASK_NOW, lambda: self._steps.ask_now(target))
+        return True
+
+    def take(self, attempt: Attempt, answer: Now, now: float) -> None:
+        """The answer: pods and nodes as they are."""
+        attempt.asked_at = now
+        self._contact.read(attempt.nodes, answer.nodes, now)
+        for pod in answer.pods:
+            attempt.claim_pod(pod, gone=False)
