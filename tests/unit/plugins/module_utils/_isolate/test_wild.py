@@ -218,6 +218,56 @@ def test_several_bad_pairs_across_racks_are_no_boundary_between_halves_of_the_cl
     assert all(kind == "pair" for kind, _nodes in hard(conclude(made))) and exact(made)
 
 
+@pytest.mark.parametrize("told", ["exact", "shape", "binary"])
+def test_two_bad_pairs_of_one_rack_to_two_others_are_no_boundary_of_that_rack(told: str) -> None:
+    """Both halves of the rack fail with a partner, each for a pair of its own; crossed over they pass."""
+    for first, second in (((0, 20), (9, 40)), ((3, 30), (12, 33)), ((1, 16), (15, 47))):
+        made = world([16] * 3, fault("pair", first, 0.6), fault("pair", second, 0.5), told=told)
+        assert {kind for kind, _nodes in hard(conclude(made))} == {"pair"} and exact(made), (told, first, second)
+
+
+def test_the_boundary_of_a_rack_is_named_whoever_it_was_tried_with() -> None:
+    for sizes in ([16] * 3, [2, 3, 2, 3], [4] * 6):
+        made = world(sizes, fault("uplink", range(sizes[0]), 0.6))
+        assert [kind for kind, _nodes in hard(conclude(made))] == ["rack-boundary"] and exact(made), sizes
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (2, 6)])
+def test_the_way_between_two_small_racks_is_one_fault_and_not_a_pair_for_each_node(pair: tuple[int, int]) -> None:
+    """A bad pair at one of its ends keeps that end out of the first search, so the way is found in parts."""
+    made = world([2, 2, 1, 2, 2, 2], fault("xbound", [2, 3], 0.5, other=[4]), fault("pair", pair, 0.6))
+    named = hard(conclude(made))
+    assert sorted(kind for kind, _nodes in named) == ["pair", "rack-boundary"] and exact(made), named
+
+
+def test_the_last_usable_node_of_one_of_two_racks_is_accused_and_not_the_way_to_the_other() -> None:
+    made = world((9, 2), fault("nic", [9], 0.5), fault("node", [10], 0.6), fault("nic", [6], 0.55))
+    named = hard(conclude(made))
+    assert {nodes[0] for kind, nodes in named} == {"n0006", "n0009", "n0010"} and all(len(nodes) == 1 for _kind, nodes in named), named
+
+
+def test_two_groups_that_fail_for_a_pair_each_convict_nobody_who_was_in_both() -> None:
+    """Filled up to min_group_size, both groups of a suspect hold a bad pair; their losses differ, and a third group passes."""
+    made = world(
+        (16, 16), fault("pair", [4, 30], 0.7), fault("node", [28], 0.81), fault("pair", [14, 21], 0.83), options={"min_group_size": 8, "sigma": 0.01}
+    )
+    assert [nodes for kind, nodes in hard(conclude(made)) if len(nodes) == 1] == [["n0028"]]
+
+
+def test_an_end_of_a_bad_pair_that_met_a_bad_boundary_does_not_fail_now_and_then() -> None:
+    """Its failure with the rack behind the boundary has a reason of its own, found later."""
+    for partner in range(4, 12):
+        uplink = range(16 * partner, 16 * partner + 16)
+        made = world([16] * 32, fault("pair", [6, 8], 0.6), fault("uplink", uplink, 0.78))
+        assert "intermittent" not in {kind for kind, _nodes in hard(conclude(made))} and exact(made), partner
+
+
+def test_a_node_whose_alone_test_never_starts_may_be_its_network_path() -> None:
+    made = world((8, 8), fault("nic", [3], 0.5), lost={3: 5})
+    named = [item for item in conclude(made)["suspects"] if item["nodes"] == ["n0003"]]
+    assert [item["class"] for item in named] in ([], ["node or nic"], ["nic"])
+
+
 def test_the_end_of_a_pair_that_is_accused_takes_the_pair_with_it() -> None:
     for seed in range(40):
         made = world((8, 8), fault("intermittent", [5], p=0.8), seed=seed)
