@@ -119,7 +119,7 @@ def apart(search: Search) -> list[tuple[Finding, int, int]]:
 
 def with_another(search: Search, finding: Finding, end: int, partner: int) -> Steps:
     """One end of a pair with another node, beside a closing test."""
-    purpose, hypothesis = "control: one end of the pair with another", "this end by itself is at fault"
+    purpose, hypothesis = "control: each end of the suspected pair with another node", "this end by itself is at fault"
     trial = search.ask((end, partner), finding.transport, purpose, hypothesis, avoid=finding.left + finding.right)
     yield [trial]
     finding.controls.append(trial)
@@ -138,7 +138,7 @@ def _ends_apart(search: Search, finding: Finding) -> list[Trial]:
         partner = _partner(search, end, other, finding.transport, busy | met) or _partner(search, end, other, finding.transport, busy)
         if partner is not None:
             busy.update(partner)
-            purpose, hypothesis = "control: one end of the pair with another", "this end by itself is at fault"
+            purpose, hypothesis = "control: each end of the suspected pair with another node", "this end by itself is at fault"
             asked.append(search.ask(end + partner, finding.transport, purpose, hypothesis, avoid=finding.left + finding.right))
     return asked
 

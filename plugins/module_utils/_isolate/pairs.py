@@ -170,7 +170,7 @@ def _narrow(search: Search, members: list[Nodes], open_: Open, transport: str, c
         whole = open_.complete(cut)
         blocks = open_.wave(0 if whole else _room(search))
         last = len(blocks) == open_.count(open_.live)
-        trials, verdicts = yield from _test(search, members, blocks, transport)
+        trials, verdicts = yield from _test(search, members, blocks, transport, _asked(open_, blocks))
         failing = [(block, trial) for block, trial, verdict in zip(blocks, trials, verdicts, strict=True) if verdict == "fail"]
         if not failing and "untested" in verdicts:
             return Found([], [], [live])
@@ -200,7 +200,7 @@ def _both(search: Search, members: list[Nodes], open_: Open, failing: list[tuple
     first = (1 << cut) - 1
     (one, trial), (two, _other) = failing
     others = [one & first | two & ~first, two & first | one & ~first]
-    trials, verdicts = yield from _test(search, members, others, transport)
+    trials, verdicts = yield from _test(search, members, others, transport, "the other halves of two sides that fail together")
     more = [(block, run) for block, run, verdict in zip(others, trials, verdicts, strict=True) if verdict == "fail"]
     if len(more) == 2:
         sides = [_union(members, things_of(open_.live & side)) for side in (first, ~first)]
@@ -208,11 +208,18 @@ def _both(search: Search, members: list[Nodes], open_: Open, failing: list[tuple
     return (yield from _inside(search, members, open_, [*failing, *more], transport, cut))
 
 
-def _test(search: Search, members: list[Nodes], blocks: t.Sequence[int], transport: str) -> Steps:
+def _asked(open_: Open, blocks: list[int]) -> str:
+    """What a wave asks, for the operator."""
+    left = open_.count(open_.live)
+    what = "each by itself" if all(block.bit_count() == 2 for block in blocks) else "which half fails"
+    return f"which two do not work together, of {left} possible pairs: {what}" if left > 1 else "the only pair that is left"
+
+
+def _test(search: Search, members: list[Nodes], blocks: t.Sequence[int], transport: str, purpose: str) -> Steps:
     """Trials and verdicts of blocks."""
     everybody = tuple(node for member in members for node in member)
     trials = [
-        search.ask(_union(members, things_of(block)), transport, "good groups together", "a fault between them", avoid=everybody)
+        search.ask(_union(members, things_of(block)), transport, purpose, "a fault between two of them", avoid=everybody)
         for block in blocks
     ]
     verdicts = yield from search.all_of(search.settle(trial) for trial in trials)

@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import random
+import re
 import typing as t
 
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import explain
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate import explain, story
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._isolate.planner import Session, start
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_campaign import random_world
 from ansible_collections.gpu_cluster.readiness.tests.benchmarks.isolation_score import run_session, score
@@ -248,9 +249,8 @@ def test_the_last_usable_node_of_one_of_two_racks_is_accused_and_not_the_way_to_
 
 def test_two_groups_that_fail_for_a_pair_each_convict_nobody_who_was_in_both() -> None:
     """Filled up to min_group_size, both groups of a suspect hold a bad pair; their losses differ, and a third group passes."""
-    made = world(
-        (16, 16), fault("pair", [4, 30], 0.7), fault("node", [28], 0.81), fault("pair", [14, 21], 0.83), options={"min_group_size": 8, "sigma": 0.01}
-    )
+    faults = fault("pair", [4, 30], 0.7), fault("node", [28], 0.81), fault("pair", [14, 21], 0.83)
+    made = world((16, 16), *faults, options={"min_group_size": 8, "sigma": 0.01})
     assert [nodes for kind, nodes in hard(conclude(made)) if len(nodes) == 1] == [["n0028"]]
 
 
@@ -260,6 +260,16 @@ def test_an_end_of_a_bad_pair_that_met_a_bad_boundary_does_not_fail_now_and_then
         uplink = range(16 * partner, 16 * partner + 16)
         made = world([16] * 32, fault("pair", [6, 8], 0.6), fault("uplink", uplink, 0.78))
         assert "intermittent" not in {kind for kind, _nodes in hard(conclude(made))} and exact(made), partner
+
+
+def test_the_story_of_a_pair_says_how_many_are_possible_and_how_sure_it_is() -> None:
+    """An operator who waits for another wave sees what it is for."""
+    made = world([16] * 4, fault("pair", [54, 60], 0.5))
+    session = run_session(made)
+    lines = story.story(session.search, [story.standing(session.search)] * session.search.wave)
+    asked = [int(match[1]) for line in lines if (match := re.search(r"of (\d+) possible pairs", line))]
+    assert asked and asked == sorted(asked, reverse=True) and asked[0] > 10 * asked[-1]
+    assert any(re.search(r"n0054 and n0060 \(pair, \d\d % sure; \d+ failed tests?\)", line) for line in lines), lines
 
 
 def test_a_node_whose_alone_test_never_starts_may_be_its_network_path() -> None:
