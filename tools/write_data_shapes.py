@@ -30,10 +30,12 @@ per second); unknown is `null`, never 0 or "". A key marked *optional* may be ab
 
 Files of the archive: `spec.json` request, `snapshot.json`, `plan.json`, `run.json` run meta, `journal.jsonl` (one JSON
 object a line: `at`, `event`, and what the event is about: `batch_start`, `attempt_creating`, `attempt_running`,
-`attempt_decided`, `attempt_deleting`, `attempt_done` with the attempt record, `batch_end` with the cleanup proof),
-`observations/<category>.json`, `judged/<category>.json`, `isolation/<category>.json` (docs/isolation.md) with a drawing
-beside it, `logs/`, `report.json`, `report.txt`, `MANIFEST.sha256`. A finished archive carries the manifest: whoever
-goes on in it, or rebuilds its report, verifies it first.
+`attempt_decided`, `attempt_deleting`, `attempt_done` with the attempt record, `attempt_acquitted` with a corrected one,
+`batch_end` with the cleanup proof), `observations/<category>.json`, `judged/<category>.json`,
+`isolation/<category>.json` (docs/isolation.md) with a drawing beside it, `logs/`, `report.json`, `report.txt`,
+`MANIFEST.sha256`. A finished archive carries the manifest: whoever goes on in it, or rebuilds its report, verifies it
+first. While a play works in it there is `.lock`, with its owner; neither that nor a half-written file (`.….tmp`,
+`….log.part`) belongs to the archive.
 """
 TAIL = """
 ## Context of a measurement

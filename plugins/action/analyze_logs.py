@@ -48,5 +48,6 @@ class ActionModule(ReadinessAction):
         )
         verdicts = {name: item["verdict"] for name, item in analysis["judged"].items()}
         if not self.check_mode:
-            keep(run, run_id, analysis, now)
+            with self.lock_of(run):
+                keep(run, run_id, analysis, now)
         return {"changed": not self.check_mode, "run_id": run_id, "run_dir": run.path, "verdicts": verdicts}

@@ -25,13 +25,14 @@ class ActionModule(ReadinessAction):
     def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """failure: why the batch of the category broke off, when it left no observation."""
         run = RunDirectory(arguments["run_dir"])
-        run.check()
-        if not self.check_mode:
-            run.open()
-        category = effective_category(run, arguments["category"])
-        judged = judge_run_category(run, category, arguments["failure"] or "", dry=self.check_mode)
-        if not self.check_mode:
-            run.write(run.judged(category["id"]), judged)
+        with self.holding(run):
+            run.check()
+            if not self.check_mode:
+                run.open()
+            category = effective_category(run, arguments["category"])
+            judged = judge_run_category(run, category, arguments["failure"] or "", dry=self.check_mode)
+            if not self.check_mode:
+                run.write(run.judged(category["id"]), judged)
         self.progress(f"{category['title']}: {judged['verdict']}: {judged['why']}")
         counts: dict[str, int] = {}
         for member in judged["members"].values():

@@ -9,8 +9,16 @@ import time
 import typing as t
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory, new_run_id
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.shapes import Category, Plan
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.runs import open_run, plan_of, request_of, resume_run
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.runs import (
+    check_takeable,
+    open_run,
+    plan_of,
+    request_of,
+    resume_run,
+)
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, catalog_directories, collection_version
 
 
@@ -18,6 +26,7 @@ class ActionModule(ReadinessAction):
     """Checks a certification, plans it on a snapshot, and opens the archive of the run."""
 
     ARGUMENT_SPEC: t.ClassVar[dict[str, t.Any]] = {
+        **AUTH_ARGUMENTS,
         "certification": {"type": "dict"},
         "resume": {"type": "path"},
         "snapshot": {"type": "dict"},
@@ -34,7 +43,7 @@ class ActionModule(ReadinessAction):
         """Without a snapshot only the request is checked: a typo is told before the cluster is asked anything."""
         now = time.time()
         if arguments["resume"]:
-            return self._resume(RunDirectory(arguments["resume"]), now)
+            return self._resume(RunDirectory(arguments["resume"]), Client.from_options(arguments), now)
         directories = catalog_directories(arguments["catalog_dirs"])
         request, entries = request_of(arguments["certification"], directories)
         if arguments["snapshot"] is None:
@@ -46,11 +55,21 @@ class ActionModule(ReadinessAction):
             self.progress(line)
         if self.check_mode:
             return {"changed": False, **_result(run_id, run, plan), "plan": plan}
-        open_run(run, run_id, request, arguments["snapshot"], plan, now=now, version=collection_version())
+        with self.lock_of(run):
+            RunDirectory.create(arguments["runs_dir"], run_id)  # nobody has made it meanwhile
+            open_run(run, run_id, request, arguments["snapshot"], plan, now=now, version=collection_version())
         return {"changed": True, **_result(run_id, run, plan)}
 
-    def _resume(self, run: RunDirectory, now: float) -> dict[str, t.Any]:
-        meta = resume_run(run, now=now, dry=self.check_mode)
+    def _resume(self, run: RunDirectory, client: Client, now: float) -> dict[str, t.Any]:
+        """Nothing is written, nor an archive unsealed, before it is certain that the run may be taken up here."""
+        lock = self.lock_of(run)
+        lock.check()
+        check_takeable(run, client, lock.owner)
+        if self.check_mode:
+            meta = resume_run(run, now=now, dry=True)
+        else:
+            with lock:
+                meta = resume_run(run, now=now)
         self.progress(f"Resuming run {meta['run_id']}; what is finished is not run again")
         return {"changed": not self.check_mode, **_result(meta["run_id"], run, run.read_plan())}
 

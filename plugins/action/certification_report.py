@@ -26,7 +26,9 @@ class ActionModule(ReadinessAction):
     def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """Writes report.json, report.txt, the manifest and the link `latest`; prints the text."""
         run = RunDirectory(arguments["run_dir"])
-        report, text, changed = write_report(run, dry=self.check_mode)
+        with self.holding(run) as lock:
+            report, text, changed = write_report(run, dry=self.check_mode)
+            lock.release()
         if arguments["print"]:
             Display().display(f"{text}Archive    {run.path}")
         short = {**summary(report), "report": run.report}

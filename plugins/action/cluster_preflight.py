@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-import time
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.owners import this_owner
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.times import utc
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.runs import check_cluster
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import cleanup, preflight
-from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.shapes import Owner, Plan
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.runs import check_cluster, refuse_elsewhere
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import anchors, cleanup, preflight
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, play_pid
 
 
 class ActionModule(ReadinessAction):
@@ -31,17 +31,20 @@ class ActionModule(ReadinessAction):
         """Fails before anything is created; sweeps what an earlier run left whose announced end has passed."""
         client = Client.from_options(arguments)
         if arguments["plan"]:
-            run_id, plan = "preflight", arguments["plan"]
-        else:
-            run = RunDirectory(arguments["run_dir"])
-            run_id, plan = run.read_meta()["run_id"], run.read_plan()
+            return self._check(client, "preflight", arguments["plan"], this_owner(play_pid()))
+        run = RunDirectory(arguments["run_dir"])
+        with self.holding(run) as lock:
             check_cluster(run, client)
+            return self._check(client, run.read_meta()["run_id"], run.read_plan(), lock.owner)
+
+    def _check(self, client: Client, run_id: str, plan: Plan, owner: Owner) -> dict[str, t.Any]:
         result = preflight.check(client, run_id, plan["categories"])
+        refuse_elsewhere(client, run_id, plan, owner)
         for note in result["notes"]:
             self.progress(f"Preflight: {note}")
         swept = []
         for namespace in result["namespaces"]:
-            for dead in cleanup.expired_runs(client, namespace, utc(time.time())):
+            for dead in anchors.expired_runs(client, namespace):
                 self.progress(
                     f"Found leftovers of run {dead}, whose control node is gone: {'would remove' if self.check_mode else 'removing'} them"
                 )

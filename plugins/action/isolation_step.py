@@ -28,13 +28,14 @@ class ActionModule(ReadinessAction):
     def execute(self, arguments: dict[str, t.Any], task_vars: dict[str, t.Any]) -> dict[str, t.Any]:
         """The state is in the archive after every turn, so an interrupted search goes on where it was."""
         run = RunDirectory(arguments["run_dir"])
-        category = effective_category(run, arguments["category"])
-        record = isolation_turn(run, category)
-        done = record["conclusion"] is not None
-        self._tell(category, record)
-        if done and record["mode"] == "search":
-            run.write_text(run.drawing(category["id"]), draw(record["conclusion"], category["title"]))
-            self.progress(f"{category['title']} isolation: drawn in {run.drawing(category['id'])}")
+        with self.holding(run):
+            category = effective_category(run, arguments["category"])
+            record = isolation_turn(run, category)
+            done = record["conclusion"] is not None
+            self._tell(category, record)
+            if done and record["mode"] == "search":
+                run.write_text(run.drawing(category["id"]), draw(record["conclusion"], category["title"]))
+                self.progress(f"{category['title']} isolation: drawn in {run.drawing(category['id'])}")
         return {
             "changed": True,
             "done": done,

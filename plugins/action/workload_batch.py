@@ -10,10 +10,11 @@ import signal
 import time
 import typing as t
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.lock import RunLock
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.shapes import Observation
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.shapes import Category, Observation
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.times import utc
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.batches import (
     POOL_SIZE,
@@ -21,7 +22,8 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.ba
     engine_of,
     run_category,
 )
-from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.engine import Engine
+from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, play_pid
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -43,15 +45,19 @@ class ActionModule(ReadinessAction):
         client = Client.from_options(arguments, pool_size=POOL_SIZE)
         if self.check_mode:
             return {"changed": False, "observation": None, "groups": len(category["groups"])}
-        parent = os.getppid()
-        engine = engine_of(run, category, client, progress=self.progress, alive=lambda: os.getppid() == parent)
-        previous = {number: signal.signal(number, lambda *_args: engine.cancel("the play was ended by a signal")) for number in SIGNALS}
-        try:
-            observation = run_category(run, category, engine)
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
+        with self.holding(run) as lock:
+            engine = engine_of(run, category, client, lock.owner, progress=self.progress, alive=lambda: os.getppid() == play_pid())
+            observation = _run_until_signalled(run, category, engine, lock)
         return _result(run.observation(category["id"]), observation)
+
+
+def _run_until_signalled(run: RunDirectory, category: Category, engine: Engine, lock: RunLock) -> Observation:
+    previous = {number: signal.signal(number, lambda *_args: engine.cancel("the play was ended by a signal")) for number in SIGNALS}
+    try:
+        return run_category(run, category, engine, lock)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _result(path: str, observation: Observation) -> dict[str, t.Any]:

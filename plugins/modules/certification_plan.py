@@ -15,8 +15,11 @@ author:
 description:
   - Checks the request first. Unknown keys, tests, options and criteria that do not compile are told before anything is created.
   - With a O(snapshot) it plans groups of nodes, resolves the workload of each category once, and opens the archive of the run.
+  - From then on the run belongs to the play. Its directory is locked until the report is written or the play ends, however it ends.
 extends_documentation_fragment:
+  - gpu_cluster.readiness._auth
   - gpu_cluster.readiness._attributes
+  - gpu_cluster.readiness._attributes.actiongroup_k8s
 attributes:
   check_mode:
     support: full
@@ -33,6 +36,8 @@ options:
     description:
       - Archive of an interrupted run. Its plan is taken up again, and what is finished is not run again.
       - The run gets its whole time once more.
+      - Refused, before anything is changed, when the run is still going on, or the cluster is not the one that it was planned on. When a
+        process on another host holds it, that is watched for 90 seconds at most.
     type: path
   snapshot:
     description:
@@ -53,6 +58,11 @@ options:
     type: list
     elements: path
     default: []
+notes:
+  - "Only O(resume) asks the cluster. It needs these verbs: list on nodes; list on configmaps in the namespaces of the workloads. Uses this,
+    where it may: get on namespaces."
+seealso:
+  - module: gpu_cluster.readiness.workload_batch
 """
 
 EXAMPLES = r"""

@@ -17,7 +17,9 @@ description:
   - Sends the objects of each category as a server-side dry run, so that names, quotas, admission and fields are examined.
   - Lets the API server examine a pod as well, where our user may create pods; pod security and most policies look at pods, not at Jobs.
   - Compares the cluster with the one that the run was planned on, and fails when it is another.
-  - Removes objects of earlier runs of this collection whose announced end has passed, because their control node died.
+  - Fails when another process runs a run of this id in one of the namespaces, and says whose it is.
+  - Removes objects of earlier runs of this collection whose announced end has passed, because their control node died. One that is still
+    alive is never touched; times are compared by the API server's clock.
 extends_documentation_fragment:
   - gpu_cluster.readiness._auth
   - gpu_cluster.readiness._attributes
@@ -39,8 +41,8 @@ options:
     type: dict
 notes:
   - "Needs these verbs in the namespaces of the workloads, because the run will need them: create, get, list, watch, patch, delete on jobs
-    (batch); create, get, list, delete on configmaps, services, secrets; list, watch, delete on pods; get on pods/log; list on events. One
-    that is missing is named, and the run ends here."
+    (batch); create, get, list, patch, delete on configmaps; create, get, list, delete on services, secrets; list, watch, delete on pods;
+    get on pods/log; list on events. One that is missing is named, and the run ends here."
   - "Uses these, where it may: create on pods for the dry run of a pod; get on namespaces to know the cluster again."
   - "Needs these verbs in the cluster: get, list, watch on nodes."
   - To ask for them takes C(create) on C(selfsubjectaccessreviews.authorization.k8s.io), which every authenticated user has by default.

@@ -15,6 +15,8 @@ author:
 description:
   - Deletes objects that carry the label of a run of this collection, and reads the cluster until none is left. Touches nothing else.
   - Needed only when a control node died. A play that is ended in any other way cleans up after itself.
+  - A run that is still going on is not touched, unless O(force) says so. It is alive when its process is, on this host, or, on another,
+    when its last heartbeat is less than 90 seconds old by the API server's clock.
 extends_documentation_fragment:
   - gpu_cluster.readiness._auth
   - gpu_cluster.readiness._attributes
@@ -29,12 +31,18 @@ options:
   run_id:
     description:
       - Id of the run.
-      - Without it every run is cleaned up whose announced end has passed.
+      - Without it every run is cleaned up whose announced end has passed and which is not alive.
     type: str
   namespace:
     description: Namespace of the workloads.
     type: str
     default: default
+  force:
+    description:
+      - Remove the objects of O(run_id) also when that run is going on. It then ends by itself.
+      - Without it such a run is refused with its user, host, process and last heartbeat.
+    type: bool
+    default: false
   wait_timeout:
     description: Seconds to wait until everything is gone.
     type: int

@@ -42,8 +42,8 @@ options:
     default: false
 notes:
   - "Needs these verbs in the namespace of the workload: create, get, list, watch, patch, delete on jobs (batch);
-    list, watch, delete on pods; get on pods/log; create, get, list, delete on configmaps, services, secrets;
-    list on events."
+    list, watch, delete on pods; get on pods/log; create, get, list, patch, delete on configmaps;
+    create, get, list, delete on services, secrets; list on events."
   - "Needs these verbs in the cluster: get, list, watch on nodes. Never writes to a node."
 """
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import re
 import time
@@ -15,6 +17,9 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.files import redact_text
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.lock import RunLock
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.owners import this_owner
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.plain import safe, to_plain
 
@@ -60,12 +65,32 @@ class ReadinessAction(ActionBase):  # type: ignore[misc]  # ansible-core's own s
         """Whether nothing may be changed."""
         return bool(self._task.check_mode)
 
+    def lock_of(self, run: RunDirectory) -> RunLock:
+        """The lock of a run, for this play."""
+        return RunLock(run.path, this_owner(play_pid()), tell=self.progress)
+
+    @contextlib.contextmanager
+    def holding(self, run: RunDirectory) -> t.Iterator[RunLock]:
+        """While this task writes into a run; no other process may meanwhile. In check mode nothing is written, and nothing is held."""
+        lock = self.lock_of(run)
+        if self.check_mode or not os.path.exists(run.plan):  # what is no run says so by itself
+            yield lock
+            return
+        with lock:
+            yield lock
+
     def progress(self, text: str) -> None:
         """One line of live progress, shown while the task runs (also in AWX). Never fails: the reader may be gone."""
         try:
             Display().display(f"[{time.strftime('%H:%M:%S')}] {safe(redact_text(text))}")
         except Exception:  # the controller process may have been killed; the work goes on to its clean end
             return
+
+
+def play_pid() -> int:
+    """The process of the play, from which the worker of each task is forked; also when it has died already."""
+    parent = multiprocessing.parent_process()
+    return parent.pid if parent is not None and parent.pid is not None else os.getppid()
 
 
 def catalog_directories(user: t.Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.names import GROUP_LABEL
 
 NODES = "/api/v1/nodes"
 N = [f"gpu-r0-n0{index}" for index in range(4)]
@@ -147,8 +148,9 @@ def test_a_pod_that_another_made_with_our_labels_is_no_evidence(start_cluster):
     cluster = small(start_cluster)
     world = World(cluster).begin()
     world.until(cluster.objects_of_ours, "objects came")
-    world.until(lambda: json.loads(cluster.kubectl("get", "jobs", "-o", "json"))["items"], "a Job came")
-    job = json.loads(cluster.kubectl("get", "jobs", "-o", "json"))["items"][0]
+    attempts = ("get", "jobs", "-l", GROUP_LABEL, "-o", "json")
+    world.until(lambda: json.loads(cluster.kubectl(*attempts))["items"], "a Job came")
+    job = json.loads(cluster.kubectl(*attempts))["items"][0]
     # Without the UID of the Job: a Job controller adopts what its selector finds, and then it is a pod of the Job.
     labels = {key: value for key, value in job["spec"]["template"]["metadata"]["labels"].items() if "controller-uid" not in key}
     strange = {

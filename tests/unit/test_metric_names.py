@@ -9,7 +9,8 @@ import re
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import list_entries, load_entry, load_floors
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import list_entries, load_entry
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.floors import load_floors
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.category import criteria_of, metrics_of
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._criteria.criteria import THRESHOLD_KEYS, TYPES, evaluate_all

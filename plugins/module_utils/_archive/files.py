@@ -15,6 +15,9 @@ from .._common.errors import InputError
 from .._common.plain import finite
 
 REMOVED = "(removed)"
+LOCK = ".lock"
+# What a killed process may leave: files that would have been renamed, and logs that it was still reading.
+_HALF_WRITTEN = re.compile(r"^\..*\.tmp$|\.log(\.part)?\.new$|\.log\.part$")
 _SECRET_KEYS = re.compile(
     r"(^|[-_.])(token|password|passwd|secret|api[-_]?key|private[-_]?key|client[-_]?key([-_]?data)?|client[-_]?certificate[-_]?data|authorization)$"
     r"|^(idToken|id-token|refresh-token|access-token|token[-_]?data|tokenFile|clientKeyData|clientCertificateData|privateKey|apiKey)$",
@@ -33,7 +36,7 @@ def write_text(path: str | Path, text: str) -> None:
     """Replace a file at once: readers see the old content or the new one, also after a crash."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace", newline="") as stream:
             stream.write(text)
@@ -45,6 +48,18 @@ def write_text(path: str | Path, text: str) -> None:
         Path(name).unlink(missing_ok=True)
         raise
     _sync_directory(target.parent)
+
+
+def is_half_written(path: str | Path) -> bool:
+    """Whether a file is no part of an archive, since whoever wrote it was not done."""
+    return bool(_HALF_WRITTEN.search(Path(path).name))
+
+
+def sweep_half_written(root: str | Path) -> None:
+    """Removes what a killed process left half written. Only for whoever holds the lock of the directory."""
+    for path in Path(root).rglob("*"):
+        if is_half_written(path) and path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def dump(data: t.Any) -> str:

@@ -9,7 +9,7 @@ import os
 import threading
 import typing as t
 
-from .._common.shapes import AttemptRecord
+from .._common.shapes import AttemptRecord, JournalEvent
 from .._common.times import utc
 from .files import redact
 
@@ -20,15 +20,23 @@ class Journal:
     def __init__(self, path: str) -> None:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         self._lock = threading.Lock()
+        self._muted = False
         self._handle = open(path, "a", encoding="utf-8")  # noqa: SIM115
 
-    def write(self, event: str, at: float, **fields: t.Any) -> None:
+    def write(self, event: JournalEvent, at: float, **fields: t.Any) -> None:
         """One entry, on disk when this returns."""
         line = json.dumps(redact({"at": utc(at), "event": event, **fields}), sort_keys=True)
         with self._lock:
+            if self._muted:
+                return
             self._handle.write(line + "\n")
             self._handle.flush()
             os.fsync(self._handle.fileno())
+
+    def mute(self) -> None:
+        """From now on nothing is written: the journal is another process's."""
+        with self._lock:
+            self._muted = True
 
     def close(self) -> None:
         """After this nothing can be written."""

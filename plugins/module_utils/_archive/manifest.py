@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from .._common.errors import InputError
-from .files import write_text
+from .files import LOCK, is_half_written, write_text
 
 MANIFEST = "MANIFEST.sha256"
 # Views of the rest: a rebuild makes them anew, whatever became of them.
@@ -44,7 +44,8 @@ def verify_manifest(run_dir: str | Path) -> list[str]:
             problems.append(f"{MANIFEST} line {number}: not a checksum and a file name")
         else:
             listed[name] = digest
-    present = set(_files(root))
+    # What is half written now may be listed by a manifest of an earlier version.
+    present = set(_files(root)) | {name for name in listed if (root / name).is_file()}
     problems += [f"{name}: missing" for name in sorted(set(listed) - present)]
     problems += [f"{name}: not in the manifest" for name in sorted(present - set(listed))]
     problems += [f"{name}: changed" for name in sorted(present & set(listed)) if _digest(root / name) != listed[name]]
@@ -94,9 +95,9 @@ def point_latest(run_dir: str | Path) -> None:
 
 
 def _files(root: Path) -> list[str]:
-    """Relative names of every file but the manifest and half-written ones, sorted."""
-    names = (path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file() and not path.is_symlink())
-    return sorted(name for name in names if name != MANIFEST and not name.startswith(f".{MANIFEST}."))
+    """Relative names of every file but the manifest, the lock and half-written ones, sorted."""
+    found = (path for path in root.rglob("*") if path.is_file() and not path.is_symlink() and not is_half_written(path))
+    return sorted(name for path in found if (name := path.relative_to(root).as_posix()) not in (MANIFEST, LOCK))
 
 
 def _digest(path: Path) -> str:

@@ -2,36 +2,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """Catalog tests: one YAML file each under <catalog>/tests/<domain>/<variant>.yml.
 
-A user's own directory is searched before the shipped one, so an entry can be replaced or added without code.
+A user's own directory is searched before the shipped one, so an entry can be replaced or added without code. An entry may extend
+another and then says only what differs.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import typing as t
 
-from .._common.checks import boolean, integer, known_keys, list_of, of_type, one_of, size_bytes, string
+from .._common.checks import known_keys, of_type, one_of, string
 from .._common.errors import InputError, unknown_value
-from .._common.shapes import Explained
+from . import schemas
+from .yamlfile import YamlFile, read_yaml, validate
 
-ENTRY_KEYS = (
-    "name",
-    "description",
-    "framework",
-    "image",
-    "test_scales",
-    "measure",
-    "options",
-    "option_defaults_by_test_scale",
-    "mpi",
-    "env",
-    "timeouts",
+TEST_SCALES = ("intra-node", "intra-rack", "full-scale", "diagnose")
+FRAMEWORKS = ("mpi", "exec", "torch")
+# Variables that launchers and our own scripts set for each process; a user's value would send ranks elsewhere.
+RESERVED_ENV = re.compile(
+    r"(JOB_COMPLETION_INDEX|HOSTNAME|RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|MASTER_ADDR|MASTER_PORT"
+    r"|PET_.*|TORCHELASTIC_.*|OMPI_COMM_WORLD_.*|PMIX_RANK|READINESS_.*)"
 )
-OPTION_KEYS = ("type", "default", "minimum", "gpu_memory_divisor", "description")
-OPTION_TYPES = ("int", "size", "text", "bool")
-FRAMEWORKS = ("mpi",)
-FLOOR_KEYS = ("test", "gpus", "gpus_per_node", "path", "nodes_max", "criteria", "source")
-FLOOR_PATHS = ("local", "mnnvl", "rdma")
+_REQUIRED = ("description", "framework", "image", "test_scales", "measure")
+_MERGED = ("options", "measure", "mpi", "exec", "torch", "timeouts", "files", "option_defaults_by_test_scale")
 Entry = dict[str, t.Any]
 
 
@@ -48,53 +42,116 @@ def list_entries(directories: t.Sequence[str]) -> list[str]:
 
 
 def load_entry(directories: t.Sequence[str], name: str, place: str = "test") -> Entry:
-    """The entry of that name, checked. Raises InputError naming the file or, for an unknown name, the nearest one."""
-    for directory in directories:
+    """The entry of that name, checked, every key present. Raises InputError with file and line or, for an unknown name, the nearest one."""
+    found = _find(directories, name)
+    if found is None:
+        raise unknown_value("catalog test", name, list_entries(directories), place)
+    file, raw = _extended(directories, *found, seen=())
+    return _completed(file, raw)
+
+
+def _find(directories: t.Sequence[str], name: str) -> tuple[int, YamlFile] | None:
+    """The file of a test and the number of the directory that holds it."""
+    for index, directory in enumerate(directories):
         for suffix in (".yml", ".yaml"):
             path = os.path.join(directory, "tests", *name.split("/")) + suffix
-            if not os.path.isfile(path):
-                continue
-            raw = _read(path)
-            return check_entry(raw, path)
-    raise unknown_value("catalog test", name, list_entries(directories), place)
+            if os.path.isfile(path):
+                file = read_yaml(path)
+                validate(file, schemas.TEST)
+                return index, file
+    return None
 
 
-def load_floors(directories: t.Sequence[str]) -> list[dict[str, t.Any]]:
-    """Rows of floors.yml, a user's directory before the shipped one: {test, gpus, gpus_per_node, path, nodes_max?, criteria, source}."""
-    rows: list[dict[str, t.Any]] = []
-    for directory in directories:
-        path = os.path.join(directory, "floors.yml")
-        if not os.path.isfile(path):
-            continue
-        content = known_keys(_read(path), ("floors",), path)
-        for index, row in enumerate(of_type(content.get("floors"), list, f"{path}: floors")):
-            place = f"{path}: floors[{index}]"
-            known_keys(row, FLOOR_KEYS, place)
-            one_of(row.get("path"), FLOOR_PATHS, "path", f"{place}.path")
-            list_of(row.get("gpus"), f"{place}.gpus", string)
-            list_of(row.get("criteria"), f"{place}.criteria", string)
-            rows.append({**row, "nodes_max": row.get("nodes_max")})
-    return rows
+def _extended(directories: t.Sequence[str], index: int, file: YamlFile, seen: tuple[str, ...]) -> tuple[YamlFile, dict[str, t.Any]]:
+    """What a file says, on top of what it extends. A file that extends its own name means the one it stands before."""
+    own = dict(file.data)
+    base = own.pop("extends", None)
+    if "files" in own:
+        own["files"] = {name: _text(file, name, text) for name, text in own["files"].items()}
+    if base is None:
+        return file, own
+    place = file.place(("extends",))
+    if file.path in seen:
+        raise InputError(f"extends itself by way of {', '.join(seen)}", place=place)
+    same = base == own["name"]
+    found = _find(directories[index + 1 :] if same else directories, base)
+    if found is None:
+        raise unknown_value("catalog test", base, list_entries(directories), place)
+    raw = _extended(directories, found[0] + (index + 1 if same else 0), found[1], (*seen, file.path))[1]
+    return file, _merged(raw, own)
 
 
-def floors_for(floors: t.Sequence[t.Mapping[str, t.Any]], *, test: str, gpu: str | None, gpus_per_node: int) -> list[dict[str, t.Any]]:
-    """The rows for a test on one GPU; which of them holds depends on the group."""
-    return [dict(row) for row in floors if row["test"] == test and gpu in row["gpus"] and row["gpus_per_node"] == gpus_per_node]
+def _merged(base: t.Mapping[str, t.Any], own: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
+    """Mappings are merged key by key, env by name; null takes away what the base has; everything else is replaced."""
+    result = {**base, **{key: value for key, value in own.items() if key not in (*_MERGED, "env")}}
+    for key in _MERGED:
+        if key in own:
+            both = {**(base.get(key) or {}), **(own[key] or {})}
+            result[key] = {name: value for name, value in both.items() if value is not None}
+    if "options" in own:
+        known = base.get("options") or {}
+        result["options"] = {
+            name: {**known.get(name, {}), **option} if option else option
+            for name, option in {**known, **own["options"]}.items()
+            if option is not None
+        }
+    if "env" in own:
+        named = {item["name"]: item for item in [*(base.get("env") or []), *own["env"]]}
+        result["env"] = [item for item in named.values() if item.get("value") is not None]
+    return result
 
 
-def floor_of_group(floors: t.Sequence[t.Mapping[str, t.Any]], path: str | None, nodes: int) -> t.Mapping[str, t.Any] | None:
-    """The first of these rows that holds for a group of this many nodes, or None: then there is no calibrated floor."""
-    return next((row for row in floors if row["path"] == path and (row["nodes_max"] is None or nodes <= row["nodes_max"])), None)
-
-
-def _read(path: str) -> t.Any:
-    import yaml
-
+def _text(file: YamlFile, name: str, text: t.Any) -> str:
+    """The text of a file for the pods: as it stands, or {file: path beside the entry}."""
+    if isinstance(text, str):
+        return text
+    path = os.path.join(os.path.dirname(file.path), text["file"])
     try:
         with open(path, encoding="utf-8") as handle:
-            return yaml.safe_load(handle)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"cannot be read: {' '.join(str(error).split())}", place=path) from error
+            return handle.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}", place=file.place(("files", name))) from None
+
+
+def _completed(file: YamlFile, raw: dict[str, t.Any]) -> Entry:
+    for key in _REQUIRED:
+        if not raw.get(key):
+            raise InputError(f"the key {key!r} is missing", place=file.path)
+    framework = raw["framework"]
+    if not raw.get(framework):
+        raise InputError(f"framework {framework} needs a section {framework!r} that says what to run", place=file.path)
+    if framework == "exec" and bool(raw["exec"].get("script")) == bool(raw["exec"].get("command")):
+        raise InputError("exactly one of script and command says what to run", place=file.place(("exec",)))
+    if framework == "torch" and bool(raw["torch"].get("script")) == bool(raw["torch"].get("module")):
+        raise InputError("exactly one of script and module says what to run", place=file.place(("torch",)))
+    for item in raw.get("env") or ():
+        check_env_name(item["name"], file.place(("env",)))
+    options = {name: dict(option) for name, option in (raw.get("options") or {}).items()}
+    by_scale = raw.get("option_defaults_by_test_scale") or {}
+    for scale, defaults in by_scale.items():
+        one_of(scale, raw["test_scales"], "test scale", file.place(("option_defaults_by_test_scale", scale)))
+        known_keys(defaults, options, file.place(("option_defaults_by_test_scale", scale)))
+    return {
+        **{key: raw[key] for key in ("name", *_REQUIRED)},
+        "options": options,
+        "option_defaults_by_test_scale": {scale: dict(defaults) for scale, defaults in by_scale.items()},
+        **{name: dict(raw.get(name) or {}) for name in FRAMEWORKS},
+        "files": dict(raw.get("files") or {}),
+        "env": list(raw.get("env") or []),
+        "criteria": list(raw.get("criteria") or []),
+        "floors_of": raw.get("floors_of") or raw["name"],
+        "expect_transport": raw.get("expect_transport"),
+        "security": dict(raw.get("security") or {}),
+        "timeouts": {"attempt_s": 3600, **(raw.get("timeouts") or {})},
+    }
+
+
+def check_env_name(name: str, place: str) -> None:
+    """Raises InputError for a variable that the launcher sets itself."""
+    if RESERVED_ENV.fullmatch(name):
+        raise InputError(
+            f"{name} is set by the launcher for each process", place=place, hint="Leave it out; nodes and ranks are those of the group"
+        )
 
 
 def load_registries(directories: t.Sequence[str]) -> dict[str, str]:
@@ -103,102 +160,9 @@ def load_registries(directories: t.Sequence[str]) -> dict[str, str]:
     for directory in reversed(directories):
         path = os.path.join(directory, "registries.yml")
         if os.path.isfile(path):
-            registries.update({str(name): string(host, f"{path}: {name}") for name, host in of_type(_read(path), dict, path).items()})
+            content = of_type(read_yaml(path).data, dict, path)
+            registries.update({str(name): string(host, f"{path}: {name}") for name, host in content.items()})
     return registries
-
-
-def check_entry(raw: t.Any, place: str) -> Entry:
-    """An entry with every key present."""
-    entry = known_keys(raw, ENTRY_KEYS, place)
-    options = {}
-    for name, option in of_type(entry.get("options") or {}, dict, f"{place}: options").items():
-        where = f"{place}: options.{name}"
-        known_keys(option, OPTION_KEYS, where)
-        one_of(option.get("type"), OPTION_TYPES, "option type", f"{where}.type")
-        options[name] = dict(option)
-    scales = list_of(entry.get("test_scales"), f"{place}: test_scales", string)
-    measure = of_type(entry.get("measure"), dict, f"{place}: measure")
-    string(measure.get("kind", ""), f"{place}: measure.kind")
-    by_scale = of_type(entry.get("option_defaults_by_test_scale") or {}, dict, f"{place}: option_defaults_by_test_scale")
-    for scale, defaults in by_scale.items():
-        one_of(scale, scales, "test scale", f"{place}: option_defaults_by_test_scale")
-        known_keys(defaults, options, f"{place}: option_defaults_by_test_scale.{scale}")
-    timeouts = known_keys(entry.get("timeouts") or {}, ("attempt_s",), f"{place}: timeouts")
-    return {
-        "name": string(entry.get("name", ""), f"{place}: name"),
-        "description": entry.get("description", ""),
-        "framework": one_of(entry.get("framework"), FRAMEWORKS, "framework", f"{place}: framework"),
-        "image": known_keys(entry.get("image"), ("registry", "repository", "tag", "digest"), f"{place}: image"),
-        "test_scales": scales,
-        "measure": dict(measure),
-        "options": options,
-        "option_defaults_by_test_scale": by_scale,
-        "mpi": known_keys(entry.get("mpi"), ("mpirun", "binary", "args"), f"{place}: mpi"),
-        "env": of_type(entry.get("env") or [], list, f"{place}: env"),
-        "timeouts": {"attempt_s": integer(timeouts.get("attempt_s", 3600), f"{place}: timeouts.attempt_s", minimum=1)},
-    }
-
-
-def resolve_options(
-    entry: Entry, given: t.Mapping[str, t.Any], test_scale: str, place: str, memory_mib: int | None = None
-) -> tuple[dict[str, t.Any], list[Explained]]:
-    """Option values for one category, and which rule set each: user, test scale, GPU memory, or the entry's default.
-
-    Sizes stay as written (16G): that is how the program takes them. memory_mib: of one GPU, when it is known: an option with
-    gpu_memory_divisor is lowered to what fits, since nccl-tests holds several buffers of the message size.
-    """
-    known_keys(dict(given), entry["options"], place)
-    values: dict[str, t.Any] = {}
-    explain: list[Explained] = []
-    by_scale = entry["option_defaults_by_test_scale"].get(test_scale, {})
-    for name, option in entry["options"].items():
-        candidates = [
-            ("user", given.get(name)),
-            ("GPU memory", _fitting(option, memory_mib)),
-            (f"test scale {test_scale}", by_scale.get(name)),
-            ("entry default", option.get("default")),
-        ]
-        chosen = next(((rule, value) for rule, value in candidates if value is not None), ("entry default", None))
-        values[name] = None if chosen[1] is None else _checked(chosen[1], option, f"{place}.{name}")
-        overridden = [{"rule": rule, "value": value} for rule, value in candidates if value is not None and rule != chosen[0]]
-        explain.append({"path": f"options.{name}", "value": values[name], "rule": chosen[0], "overridden": overridden})
-    return values, explain
-
-
-def _fitting(option: t.Mapping[str, t.Any], memory_mib: int | None) -> str | None:
-    """The largest power of two that fits the GPU's memory, when the default does not; None when it does."""
-    divisor = option.get("gpu_memory_divisor")
-    if not divisor or not memory_mib:
-        return None
-    limit = memory_mib * (1 << 20) // int(divisor)
-    if size_bytes(option["default"], "default") <= limit:
-        return None
-    return f"{(1 << (limit.bit_length() - 1)) >> 20}M"
-
-
-def _checked(value: t.Any, option: t.Mapping[str, t.Any], place: str) -> t.Any:
-    kind = option["type"]
-    if kind == "int":
-        return integer(value, place, minimum=option.get("minimum", 0))
-    if kind == "size":
-        size_bytes(value, place)
-        return str(value).strip().upper()
-    if kind == "bool":
-        return boolean(value, place)
-    return string(str(value), place, pattern=r"[A-Za-z0-9_.:,=+-]+", hint="Letters, digits and _.:,=+- only")
-
-
-def expected_sizes(options: t.Mapping[str, t.Any]) -> list[int]:
-    """Message sizes that nccl-tests is asked for, in bytes: min, min*factor, … up to max."""
-    size, last = size_bytes(options["min_bytes"], "options.min_bytes"), size_bytes(options["max_bytes"], "options.max_bytes")
-    factor = int(options["step_factor"])
-    if not 0 < size <= last:
-        raise InputError(f"{options['min_bytes']} is larger than max_bytes {options['max_bytes']} or zero", place="options.min_bytes")
-    sizes = []
-    while size <= last:
-        sizes.append(size)
-        size *= factor
-    return sizes
 
 
 def render(value: t.Any, variables: t.Mapping[str, t.Any], place: str) -> t.Any:

@@ -169,12 +169,91 @@ EVIDENCE = _closed(
 )
 EVIDENCE_FILE = _closed({"evidence": _list(EVIDENCE)}, ["evidence"])
 
+SCALES: Schema = {"type": "string", "enum": ["intra-node", "intra-rack", "full-scale", "diagnose"]}
+OPTION = {
+    **_closed(
+        {
+            "type": {"type": "string", "enum": ["int", "size", "text", "bool", "list"]},
+            "default": {},
+            "minimum": {"type": "integer"},
+            "choices": {**_list(TEXT), "description": "All that a text, or each item of a list, may be."},
+            "gpu_memory_divisor": {"type": "integer", "minimum": 1},
+            "description": TEXT,
+        }
+    ),
+    "type": ["object", "null"],
+}
+SECURITY = _closed({"capabilities": _list(TEXT), "privileged": {"type": "boolean"}, "host_network": {"type": "boolean"}})
+TEST = _closed(
+    {
+        "name": TEXT,
+        "description": TEXT,
+        "extends": {**TEXT, "description": "A test whose file says the rest; one of the same name: the file this one stands before."},
+        "framework": {"type": "string", "enum": ["mpi", "exec", "torch"]},
+        "image": IMAGE,
+        "test_scales": _list(SCALES),
+        "measure": {**FREE, "description": "kind, and what its reader is to know."},
+        "options": _map(OPTION),
+        "option_defaults_by_test_scale": _map({**FREE, "type": ["object", "null"]}),
+        "mpi": _closed({"mpirun": TEXT, "binary": TEXT, "args": _list(TEXT)}),
+        "exec": _closed(
+            {
+                "script": {**TEXT, "description": "Lines of bash; {{ options.x }} is filled in."},
+                "command": _list(TEXT),
+                "per": {"type": "string", "enum": ["node", "group"], "description": "Whose end counts: each node's, or that of index 0."},
+            }
+        ),
+        "torch": _closed(
+            {
+                "script": TEXT,
+                "module": TEXT,
+                "args": _list(TEXT),
+                "rendezvous": {"type": "string", "enum": ["static", "c10d"]},
+            }
+        ),
+        "files": {
+            **_map({"type": ["string", "object"], "additionalProperties": False, "properties": {"file": TEXT}, "required": ["file"]}),
+            "description": "Files for the pods, under /etc/readiness/files: a text, or {file: path beside this file}.",
+        },
+        "env": _list(_closed({"name": TEXT, "value": TEXT_OR_NULL}, ["name", "value"])),
+        "criteria": {**_list(TEXT), "description": "What must hold where the user names no criteria; {{ options.x }} is filled in."},
+        "floors_of": {**TEXT, "description": "The test whose floors hold for this one too, since it measures the same."},
+        "expect_transport": {**TEXT, "description": "What a group's traffic must use; network: whatever carries it between nodes."},
+        "security": SECURITY,
+        "timeouts": _closed({"attempt_s": {"type": "integer", "minimum": 1}}),
+    },
+    ["name"],
+    "A test of the catalog.",
+)
+FLOORS_FILE = _closed(
+    {
+        "floors": _list(
+            _closed(
+                {
+                    "test": TEXT,
+                    "gpus": _list(TEXT),
+                    "gpus_per_node": {"type": "integer", "minimum": 1},
+                    "path": {"type": "string", "enum": ["local", "mnnvl", "rdma"]},
+                    "nodes_max": {"type": "integer", "minimum": 1},
+                    "criteria": _list(TEXT),
+                    "source": {**TEXT, "description": "Where the figure is from, with its range."},
+                },
+                ["test", "gpus", "gpus_per_node", "path", "criteria", "source"],
+            )
+        )
+    },
+    ["floors"],
+    "What a healthy group reaches at least.",
+)
+
 FILES: dict[str, Schema] = {
     "gpus": GPUS_FILE,
     "platform": PLATFORM,
     "topology": TOPOLOGY_FILE,
     "health_conditions": CONDITIONS_FILE,
     "evidence": EVIDENCE_FILE,
+    "test": TEST,
+    "floors": FLOORS_FILE,
 }
 
 

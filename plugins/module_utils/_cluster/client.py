@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 import typing as t
 from collections.abc import Iterator, Mapping
 
@@ -83,12 +84,18 @@ class Client:
 
     def hurried(self) -> Client:
         """The same cluster with little patience, for the end of a run: two tries, and ten seconds for an answer."""
-        return Client(
+        client = Client(
             self._transport,
             retry=dataclasses.replace(self._retry, attempts=2),
             connect_timeout_s=HURRIED_TIMEOUT_S,
             read_timeout_s=HURRIED_TIMEOUT_S,
         )
+        client._sender.clock_ahead_s = self._sender.clock_ahead_s
+        return client
+
+    def now(self) -> float:
+        """Seconds since the epoch by the API server's clock, as its last answer told: what is kept there is dated by it."""
+        return time.time() + self._sender.clock_ahead_s
 
     @property
     def warnings(self) -> tuple[str, ...]:

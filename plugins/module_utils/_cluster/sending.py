@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import email.utils
 import json
 import re
+import time
 import typing as t
 from collections.abc import Mapping
 from urllib.parse import urlencode
@@ -53,6 +56,7 @@ class Sender:
     def __init__(self, transport: Transport, retry: RetryPolicy, connect_timeout_s: float, read_timeout_s: float) -> None:
         self._transport, self._retry = transport, retry
         self.warnings: dict[str, None] = {}
+        self.clock_ahead_s = 0.0  # the server's clock against ours, as its last answer told
         self._connect_timeout_s, self._read_timeout_s = connect_timeout_s, read_timeout_s
 
     @property
@@ -122,7 +126,9 @@ class Sender:
         raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _heed(self, response: t.Any) -> None:
-        """Keeps what the API server warns of, such as pods that a Job's namespace will refuse. Each warning once, a bounded number."""
+        """Keeps its time, and what it warns of, such as pods that a Job's namespace will refuse. Each warning once, a bounded number."""
+        with contextlib.suppress(ValueError, TypeError):  # a proxy may strip it, or write what is no date
+            self.clock_ahead_s = email.utils.parsedate_to_datetime(response.headers.get("Date")).timestamp() - time.time()
         for header in getattr(response.headers, "getlist", lambda _name: ())("Warning"):
             text = _warning(header)
             if text and len(self.warnings) < MAX_WARNINGS:

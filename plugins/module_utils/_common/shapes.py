@@ -52,6 +52,8 @@ class CategoryRequest(t.TypedDict):
 
     test: str  # communication/nccl-all-reduce
     test_scale: str  # intra-node, intra-rack, full-scale, diagnose
+    group_size: int | None  # nodes of each group; None: all of the rack, or of the cluster
+    left_over: str  # own_group, untested, pair_with_known_good: what becomes of nodes that fill no group
     options: dict[str, t.Any]  # the test's own
     criteria: list[str]  # CEL over measured.*
     thresholds: dict[str, str]  # NVCRE's form: {busBandwidthGBps: "value >= 400"}
@@ -215,26 +217,35 @@ class Group(t.TypedDict):
     domain: str | None
     expected_transport: str | None  # ib, roce, rdma, efa, tcpxo, mnnvl, nvlink, tcp, any; None: nothing says so
     env: t.NotRequired[dict[str, str]]  # set or replaced in the template for this group alone
+    witnesses: t.NotRequired[list[str]]  # those of its nodes that are tested by a group of their own and only complete this one
 
 
 class Template(t.TypedDict):
     """The resolved workload of a category, stamped per group."""
 
-    framework: str
+    framework: str  # mpi, exec, torch: the key that says what to run
     namespace: str
     image: str
     image_pull_secrets: list[str]
     service_account: str | None
     gpus_per_node: int
     nic_resource: str | None
-    resources: dict[str, t.Any]
+    resources: dict[str, t.Any]  # limits, and requests where none are named
+    requests: dict[str, t.Any]
     env: list[EnvItem]
-    mpi: dict[str, t.Any]  # mpirun, mpirun_args, binary, args, pre_command
+    mpi: t.NotRequired[dict[str, t.Any]]  # mpirun, mpirun_args, binary, args, pre_command
+    exec: t.NotRequired[dict[str, t.Any]]  # script or command, per, pre_command
+    torch: t.NotRequired[dict[str, t.Any]]  # script or module, args, rendezvous, pre_command
+    files: dict[str, str]  # by name, for the pods
     volumes: list[dict[str, t.Any]]
     volume_mounts: list[dict[str, t.Any]]
+    labels: dict[str, str]
     annotations: dict[str, str]
-    security: dict[str, t.Any]  # privileged, capabilities
+    priority_class: str | None
+    scheduler_name: str | None
+    security: dict[str, t.Any]  # privileged, capabilities, host_network
     init_containers: list[dict[str, t.Any]]
+    sidecars: list[dict[str, t.Any]]
     tolerations: list[dict[str, t.Any]]
     ssh_port: int
     success_policy: bool  # the server knows Jobs' success policy
@@ -246,6 +257,7 @@ class Template(t.TypedDict):
 class Measure(t.TypedDict):
     """How the log of a category is read; other keys are context of the reader."""
 
+    pods: t.NotRequired[str]  # whose logs beside the first: each (one a node, each for itself), ends (the last too); else none
     kind: str  # nccl, dcgm, training, goodput, log_profile, perftest, fio, nvbandwidth, gpu_burn, key_value
     collective: t.NotRequired[str]
     profile: t.NotRequired[str]  # of kind log_profile
@@ -253,6 +265,10 @@ class Measure(t.TypedDict):
     expected_sizes: t.NotRequired[list[int]]
     judged_size: t.NotRequired[int]
     require_data_check: t.NotRequired[bool]
+    require_transport_proof: t.NotRequired[bool]
+    dcgm_level: t.NotRequired[int]
+    expected_gpus: t.NotRequired[int]
+    required_tests: t.NotRequired[list[str]]  # of DCGM
 
 
 class Category(t.TypedDict):
@@ -312,7 +328,41 @@ class RunMeta(t.TypedDict):
     notes: t.NotRequired[list[str]]
 
 
+# --- who runs a run (_archive, _run) ---
+
+
+class ProcessId(t.TypedDict):
+    """A process of its machine; a pid alone is given away again."""
+
+    pid: int
+    started: str | None  # as the machine counts; None: it does not say
+
+
+class Owner(t.TypedDict):
+    """Who runs a run: in the lock of its directory, and on the anchor of its batch as annotation."""
+
+    host: str  # for people
+    machine: str  # boot and pid namespace: where the pids mean something
+    user: str
+    play: ProcessId  # lives as long as the play
+    worker: ProcessId  # of the task that is under way
+    since: str  # when the play took it
+    token: str  # of this taking
+
+
 # --- observation: what happened (_run) ---
+
+# Every kind of entry of the journal; the end-to-end tests kill a run after each.
+JournalEvent = t.Literal[
+    "batch_start",
+    "attempt_creating",
+    "attempt_running",
+    "attempt_decided",
+    "attempt_deleting",
+    "attempt_done",
+    "attempt_acquitted",
+    "batch_end",
+]
 
 
 class Cause(t.TypedDict):

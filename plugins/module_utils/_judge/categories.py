@@ -48,10 +48,27 @@ def judge_category(
         results = evaluate_all(compiled, measurement["values"]) if measurement else []
         seen = observed.get(group["name"])
         groups.append(judge_group(group, seen, measurement, results, allow_no_criteria=allow_no_criteria, last_look=look, unseen=unseen))
+    groups = _without_witnesses(category, groups)
     members = _collect_members(groups, category["untested"])
     verdict, why = _verdict(groups, members)
     criteria = [criterion.as_dict() for criterion in compiled]
     return judged_category(category, verdict, why, members=members, groups=groups, criteria=criteria, allow_no_criteria=allow_no_criteria)
+
+
+def _without_witnesses(category: Category, groups: list[JudgedGroup]) -> list[JudgedGroup]:
+    """What a group says of a node that only completed it counts unless that node has passed in the group that tests it."""
+    completes = {group["name"]: group.get("witnesses", []) for group in category["groups"]}
+    passed = {
+        node
+        for group in groups
+        for node, member in group["members"].items()
+        if node not in completes[group["name"]] and member["verdict"] == "passed"
+    }
+    result = []
+    for group in groups:
+        excused: dict[str, Member] = {node: {"verdict": "passed", "findings": []} for node in completes[group["name"]] if node in passed}
+        result.append({**group, "members": {**group["members"], **excused}})
+    return t.cast("list[JudgedGroup]", result)
 
 
 def apply_isolation(judged: JudgedCategory, conclusions: t.Iterable[Conclusion]) -> JudgedCategory:

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import typing as t
 
+from .._archive.lock import RunLock
 from .._archive.run_directory import RunDirectory
 from .._catalog.load import shipped_evidence
 from .._causes.evidence import Evidence
 from .._cluster.client import Client
 from .._cluster.conditions import hardware_evidence
 from .._common.errors import InputError, ReadinessError
-from .._common.shapes import Category, NodeState, Observation, SnapshotNode
+from .._common.shapes import Category, NodeState, Observation, Owner, SnapshotNode
 from .._criteria.health import DEFAULT_EXPRESSION, HealthCheck, compile_health, evaluate_health
 from .._plan.isolation import wave_category
 from .._run.engine import WORKERS, Engine
@@ -38,11 +39,12 @@ def engine_of(
     run: RunDirectory,
     category: Category,
     client: Client,
+    owner: Owner,
     *,
     progress: t.Callable[[str], None] = lambda _text: None,
     alive: t.Callable[[], bool] = lambda: True,
 ) -> Engine:
-    """The engine for a category: `engine.run()` gives the observation, `engine.cancel(why)` ends it soon."""
+    """The engine for a category: `engine.run()` gives the observation, `engine.cancel(why)` ends it soon. owner: of the run's lock."""
     request, meta, plan = run.read_request(), run.read_meta(), run.read_plan()
     check = compile_health((request and request["node_health"]) or DEFAULT_EXPRESSION)
     # The table that the plan was made with; an archive of an earlier version has none.
@@ -58,6 +60,7 @@ def engine_of(
         deadline_at=meta["deadline_epoch"],
         planned={row["name"]: _planned(row) for row in run.read_snapshot()["nodes"]},
         finished=run.read_attempts(category["short_id"]),
+        owner=owner,
     )
     return Engine(client, batch, health=lambda node: node_unhealthy(check, evidence, node), progress=progress, alive=alive)
 
@@ -67,15 +70,21 @@ def _planned(row: SnapshotNode) -> NodeState:
     return {"uid": row.get("uid"), "boot_id": versions.get("boot_id"), "gpus": gpus["allocatable"], "trouble": None}
 
 
-def run_category(run: RunDirectory, category: Category, engine: Engine) -> Observation:
-    """Runs the engine to its clean end and leaves the observation in the archive, also when the batch breaks off."""
+def run_category(run: RunDirectory, category: Category, engine: Engine, lock: RunLock) -> Observation:
+    """Runs the engine to its clean end and leaves the observation in the archive, also when the batch breaks off.
+
+    lock: of the run; once that is lost, the archive is another's and is left alone (InputError).
+    """
     run.open()
+    lock.on_lost = engine.disown
     try:
         observation = engine.run()
     except Exception as error:
+        lock.require()
         why = error.render() if isinstance(error, ReadinessError) else f"{type(error).__name__}: {error}"
         run.write(run.observation(category["id"]), broken_off(category, why, engine.proof))
         raise
+    lock.require()
     run.write(run.observation(category["id"]), observation)
     return observation
 

@@ -106,7 +106,7 @@ def measure_attempt(run: RunDirectory, category: Category, group: Group, attempt
         return None
     expected = group.get("expected_transport")
     context = {
-        **{key: value for key, value in category["measure"].items() if key not in ("kind", "collective")},
+        **{key: value for key, value in category["measure"].items() if key not in ("kind", "pods")},
         "exit_code": attempt["exit_code"],
         "nodes": _of_attempt(group, attempt),
         "expect_transport": None if expected == "any" else expected,
@@ -122,10 +122,13 @@ def _of_attempt(group: Group, attempt: AttemptRecord) -> list[str]:
 
 
 def _logs(category: Category, attempt: AttemptRecord) -> list[str]:
-    """The logs to read: the launcher's, or those that the category's log profile chooses."""
+    """The logs to read: the launcher's, and whose else the category names; or those that its log profile chooses."""
     how = category["measure"]
     if how["kind"] == "log_profile":
         profile = profile_files.find(how["profile"], how.get("profile_directories") or ())
         return select_logs(profile, t.cast("list[dict[str, t.Any]]", attempt["pods"]))
-    launcher = next((pod for pod in attempt["pods"] if pod["role"] == "launcher"), None)
-    return [launcher["log"]] if launcher and launcher["log"] else []
+    logged = [(pod["role"] == "launcher", pod["log"]) for pod in attempt["pods"] if pod["log"]]
+    if how.get("pods") == "each":
+        return [log for first, log in logged]
+    last = [log for first, log in logged[-1:] if how.get("pods") == "ends" and not first]
+    return [log for first, log in logged if first] + last

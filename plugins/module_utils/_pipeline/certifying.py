@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 import typing as t
 
+from .._archive.lock import RunLock
 from .._archive.run_directory import RunDirectory, new_run_id
 from .._cluster.client import Client
 from .._common.errors import ReadinessError
@@ -18,7 +19,7 @@ from .categories import effective_category, judge_run_category
 from .discovery import discover
 from .isolating import isolation_turn
 from .reporting import write_report
-from .runs import open_run, plan_of, request_of
+from .runs import open_run, plan_of, refuse_elsewhere, request_of
 
 Progress = t.Callable[[str], None]
 
@@ -45,32 +46,41 @@ def certify(
     chosen = new_run_id(run_id, now)
     run = RunDirectory.create(runs_dir, chosen)
     preflight.check(client, chosen, plan["categories"])
-    open_run(run, chosen, request, snapshot, plan, now=now)
-    for category in plan["categories"]:
+    lock = RunLock(run.path, tell=progress)
+    refuse_elsewhere(client, chosen, plan, lock.owner)
+    with lock:
         try:
-            _certify_category(run, category, client, progress)
-        except ReadinessError as error:
-            run.write(run.judged(category["id"]), judge_run_category(run, effective_category(run, category["id"]), error.render()))
-    report, _text, _changed = write_report(run)
+            open_run(run, chosen, request, snapshot, plan, now=now)
+            for category in plan["categories"]:
+                try:
+                    _certify_category(run, category, client, progress, lock)
+                except ReadinessError as error:
+                    lock.require()
+                    judged = judge_run_category(run, effective_category(run, category["id"]), error.render())
+                    run.write(run.judged(category["id"]), judged)
+            report, _text, _changed = write_report(run)
+        finally:
+            lock.release()  # the caller's process may live on, and the run be taken up by another
     return report, run
 
 
-def _certify_category(run: RunDirectory, planned: Category, client: Client, progress: Progress) -> None:
+def _certify_category(run: RunDirectory, planned: Category, client: Client, progress: Progress, lock: RunLock) -> None:
     """Runs and judges one category; where that leaves suspects, or is a search from the start, wave by wave."""
     searched = planned["test_scale"] == "diagnose"
     if not searched:
-        _run(run, planned["id"], client, progress)
+        _run(run, planned["id"], client, progress, lock)
         searched = _judge(run, planned["id"], progress)
     if not searched:
         return
     while isolation_turn(run, effective_category(run, planned["id"]))["conclusion"] is None:
-        _run(run, planned["id"], client, progress, wave=True)
+        _run(run, planned["id"], client, progress, lock, wave=True)
     _judge(run, planned["id"], progress)
 
 
-def _run(run: RunDirectory, category_id: str, client: Client, progress: Progress, *, wave: bool = False) -> None:
+def _run(run: RunDirectory, category_id: str, client: Client, progress: Progress, lock: RunLock, *, wave: bool = False) -> None:
     category = category_to_run(run, category_id, wave=wave)
-    run_category(run, category, engine_of(run, category, client, progress=progress))
+    engine = engine_of(run, category, client, lock.owner, progress=progress)
+    run_category(run, category, engine, lock)
 
 
 def _judge(run: RunDirectory, category_id: str, progress: Progress) -> bool:

@@ -7,17 +7,19 @@ from __future__ import annotations
 import typing as t
 
 from .._archive.run_directory import RunDirectory
-from .._catalog.entries import load_floors, load_registries
+from .._catalog.entries import load_registries
+from .._catalog.floors import load_floors
 from .._catalog.load import check_directories, load_catalog
 from .._cluster.client import Client
 from .._cluster.kinds import NODE
 from .._cluster.snapshot import cluster_uid
 from .._common.errors import InputError
-from .._common.shapes import Plan, Request, RunMeta, Snapshot
+from .._common.shapes import Owner, Plan, Request, RunMeta, Snapshot
 from .._common.times import utc
 from .._criteria.health import DEFAULT_EXPRESSION, compile_health
 from .._plan.planning import Entries, check_request, make_plan
 from .._plan.spec import parse_spec
+from .._run.anchors import refuse_if_alive
 
 
 def request_of(certification: t.Any, directories: t.Sequence[str]) -> tuple[Request, Entries]:
@@ -73,11 +75,28 @@ def resume_run(run: RunDirectory, *, now: float, dry: bool = False) -> RunMeta:
     return meta
 
 
+def check_takeable(run: RunDirectory, client: Client, owner: Owner) -> None:
+    """Before a run is taken up: an unchanged archive, of this cluster, that nobody else runs here. Reads only.
+
+    Raises InputError or ClusterError.
+    """
+    run.check()
+    check_cluster(run, client)
+    refuse_elsewhere(client, run.read_meta()["run_id"], run.read_plan(), owner)
+
+
+def refuse_elsewhere(client: Client, run_id: str, plan: Plan, owner: Owner) -> None:
+    """Raises ClusterError when another process runs a run of this id in a namespace of the plan."""
+    for namespace in sorted({category["template"]["namespace"] for category in plan["categories"]}):
+        refuse_if_alive(client, namespace, run_id, owner)
+
+
 def check_cluster(run: RunDirectory, client: Client) -> None:
     """The cluster must be the one that the run was planned on: its nodes bear names that other clusters have too.
 
-    Known by the UID of kube-system; where that may not be read, by the UIDs of the planned nodes. A single node that was replaced is
-    left to its test, which excludes it. Raises InputError, or ClusterError when the cluster cannot be asked.
+    Known by the UID of kube-system; where that may not be read, by the UIDs of the planned nodes, and where an older snapshot has none by
+    their names. A single node that was replaced is left to its test, which excludes it, and a server of another version is the same
+    cluster after an upgrade. Raises InputError, or ClusterError when the cluster cannot be asked.
     """
     snapshot = run.read_snapshot()
     planned = snapshot["server"].get("uid")
@@ -86,10 +105,10 @@ def check_cluster(run: RunDirectory, client: Client) -> None:
         if planned != found:
             raise _elsewhere(run, client, snapshot, f"namespace kube-system had UID {planned}, here it has {found}")
         return
-    known = {row["name"]: row["uid"] for row in snapshot["nodes"] if row.get("uid")}
+    known = {row["name"]: row.get("uid") for row in snapshot["nodes"]}
     live = {item["metadata"]["name"]: item["metadata"].get("uid") for item in client.list(NODE.path())} if known else {}
-    if known and not any(live.get(name) == uid for name, uid in known.items()):
-        raise _elsewhere(run, client, snapshot, f"none of its {len(known)} nodes has the UID here that it had")
+    if known and not any(name in live and uid in (None, live[name]) for name, uid in known.items()):
+        raise _elsewhere(run, client, snapshot, f"none of its {len(known)} nodes is here, or none has the UID that it had")
 
 
 def _elsewhere(run: RunDirectory, client: Client, snapshot: Snapshot, why: str) -> InputError:

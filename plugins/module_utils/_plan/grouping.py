@@ -13,6 +13,7 @@ from collections import Counter
 
 from .._common.errors import InputError
 from .._common.shapes import Group, SnapshotNode, Untested
+from .._common.words import counted
 
 Node = SnapshotNode
 Grouping = tuple[list[Group], list[Untested]]
@@ -46,8 +47,13 @@ def choose_domain_kind(nodes: t.Sequence[Node]) -> str | None:
     return best if counts[best] else None
 
 
-def group_nodes(nodes: t.Sequence[Node], test_scale: str, topology_key: str | None = None) -> Grouping:
+def group_nodes(
+    nodes: t.Sequence[Node], test_scale: str, topology_key: str | None = None, group_size: int | None = None, left_over: str = "own_group"
+) -> Grouping:
     """Groups of one category and the nodes that no group could take.
+
+    group_size: nodes of each group, taken rack by rack; None: all that belong together. left_over: what becomes of nodes that are too few
+    for a group: own_group (a smaller one), untested, or pair_with_known_good (completed by nodes of the group before, its witnesses).
 
     intra-node: one group per node. intra-rack: one group per domain (a domain of one node is tested alone, since its
     fabric inside the node is what it has). full-scale: one group of all. diagnose: as full-scale; the planner takes it from there.
@@ -59,8 +65,8 @@ def group_nodes(nodes: t.Sequence[Node], test_scale: str, topology_key: str | No
     if test_scale == "intra-node":
         return [_group(index, [node], domain_of(node, topology_key, kind)) for index, node in enumerate(ordered, 1)], []
     if test_scale in ("full-scale", "diagnose"):
-        domains = {domain_of(node, topology_key, kind) for node in ordered}
-        return [_group(1, ordered, domains.pop() if len(domains) == 1 else None)], []
+        by_rack = sorted(ordered, key=lambda node: (domain_of(node, topology_key, kind) or "", node["name"])) if group_size else ordered
+        return _parts([by_rack], lambda node: domain_of(node, topology_key, kind), group_size, left_over)
     if test_scale != "intra-rack":
         raise InputError(f"unknown test scale {test_scale!r}", place="test_scale")
     members: dict[str, list[Node]] = {}
@@ -73,7 +79,32 @@ def group_nodes(nodes: t.Sequence[Node], test_scale: str, topology_key: str | No
             untested.append({"node": node["name"], "reason": "Untested", "message": message})
             continue
         members.setdefault(domain, []).append(node)
-    return [_group(index, members[domain], domain) for index, domain in enumerate(sorted(members), 1)], untested
+    groups, rest = _parts(
+        [members[key] for key in sorted(members)], lambda node: domain_of(node, topology_key, kind), group_size, left_over
+    )
+    return groups, untested + rest
+
+
+def _parts(
+    sets: t.Sequence[list[Node]], domain: t.Callable[[Node], str | None], size: int | None, left_over: str
+) -> tuple[list[Group], list[Untested]]:
+    """Each set of nodes as one group, or as groups of one size and what is left over."""
+    groups: list[Group] = []
+    untested: list[Untested] = []
+    for whole in sets:
+        step = size or len(whole)
+        for start in range(0, len(whole), step):
+            part, witnesses = whole[start : start + step], []
+            if len(part) < step and left_over == "untested":
+                message = f"{counted(len(part), 'node')} of {len(whole)} fill no group of {step} (left_over: untested)"
+                untested += [{"node": node["name"], "reason": "Untested", "message": message} for node in part]
+                continue
+            if len(part) < step and left_over == "pair_with_known_good" and start:
+                witnesses = whole[start - (step - len(part)) : start]
+            domains = {domain(node) for node in [*part, *witnesses]}
+            group = _group(len(groups) + 1, [*part, *witnesses], domains.pop() if len(domains) == 1 else None)
+            groups.append({**group, "witnesses": [node["name"] for node in witnesses]} if witnesses else group)
+    return groups, untested
 
 
 def _group(index: int, nodes: t.Sequence[Node], domain: str | None) -> Group:

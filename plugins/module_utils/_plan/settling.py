@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import typing as t
 
-from .._catalog.entries import floor_of_group
+from .._catalog.floors import floor_of_group
 from .._common.shapes import Category, Group, SnapshotNode, Template, Untested
 from .._common.words import counted
 

@@ -14,7 +14,9 @@ import typing as t
 from .._common.checks import boolean, integer, known_keys, list_of, of_type, one_of, string
 from .._common.errors import InputError
 from .._common.shapes import CategoryRequest, Expression, IsolationOptions, Request, Target
+from .._workload import names
 
+LEFT_OVER = ("own_group", "untested", "pair_with_known_good")
 TEST_SCALES = ("intra-node", "intra-rack", "full-scale", "diagnose")
 SECRET_NAME = re.compile(r"passw|token|secret|api_?key|credential|private_?key", re.IGNORECASE)
 LABEL_KEY = r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -34,7 +36,29 @@ SPEC_KEYS = (
     "isolation",
     "node_health",
 )
-CATEGORY_KEYS = ("test", "test_scale", "options", "criteria", "thresholds", "isolate", "workload", "expect_transport")
+CATEGORY_KEYS = (
+    "test",
+    "test_scale",
+    "group_size",
+    "left_over",
+    "options",
+    "criteria",
+    "thresholds",
+    "isolate",
+    "workload",
+    "expect_transport",
+)
+_TEXTS = (
+    "namespace",
+    "image",
+    "service_account",
+    "nic_resource",
+    "socket_interface",
+    "hca",
+    "rdma_device_access",
+    "priority_class",
+    "scheduler_name",
+)
 # Options of the network settings, handed on as they are; _catalog.resolve checks them.
 NETWORK_KEYS = ("nic_resource", "nics_per_node", "socket_interface", "hca", "gid_index", "rdma_device_access")
 WORKLOAD_KEYS = (
@@ -47,8 +71,19 @@ WORKLOAD_KEYS = (
     "tolerations",
     "ssh_port",
     "gpus_per_node",
+    "volumes",
+    "volume_mounts",
+    "init_containers",
+    "sidecars",
+    "files",
+    "resources",
+    "labels",
+    "annotations",
+    "priority_class",
+    "scheduler_name",
     *NETWORK_KEYS,
 )
+MAX_FILES_BYTES = 900_000  # a ConfigMap holds 1 MiB
 ISOLATION_KEYS = ("min_group_size", "soak", "budget")
 BUDGET_KEYS = ("waves", "tests", "node_minutes")
 TARGET_KEYS = ("node_selector", "match_expressions", "node_names", "include_cordoned", "gpu")
@@ -93,6 +128,8 @@ def parse_spec(raw: t.Any, place: str = "certification") -> Request:
             {
                 "test": string(category.get("test", ""), f"{where}.test"),
                 "test_scale": one_of(category.get("test_scale", "full-scale"), TEST_SCALES, "test scale", f"{where}.test_scale"),
+                "group_size": _group_size(category, where),
+                "left_over": one_of(category.get("left_over", LEFT_OVER[0]), LEFT_OVER, "policy", f"{where}.left_over"),
                 "options": {**copy.deepcopy(shared_options), **of_type(category.get("options") or {}, dict, f"{where}.options")},
                 "criteria": _expressions(category.get("criteria", shared_criteria), f"{where}.criteria"),
                 "thresholds": _thresholds(category.get("thresholds", shared_thresholds), f"{where}.thresholds"),
@@ -122,6 +159,20 @@ def parse_spec(raw: t.Any, place: str = "certification") -> Request:
         "isolation": _isolation(spec.get("isolation") or {}, f"{place}.isolation"),
         "node_health": None if health is None else string(health, f"{place}.node_health"),
     }
+
+
+def _group_size(category: t.Mapping[str, t.Any], place: str) -> int | None:
+    if category.get("group_size") is None:
+        return None
+    size = integer(category["group_size"], f"{place}.group_size", minimum=1)
+    scale = category.get("test_scale", "full-scale")
+    if scale == "diagnose" or (scale == "intra-node" and size != 1):
+        raise InputError(
+            f"groups of {size} nodes and the test scale {scale} exclude each other",
+            place=f"{place}.group_size",
+            hint="Use it with intra-rack (within each rack) or full-scale (over all nodes)",
+        )
+    return size
 
 
 def _expressions(value: t.Any, place: str) -> list[str]:
@@ -165,7 +216,7 @@ def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
         where = f"{place}.{key}"
         if value is None:
             continue  # as if it had not been written: the default, which is found out
-        if key in ("namespace", "image", "service_account", "nic_resource", "socket_interface", "hca", "rdma_device_access"):
+        if key in _TEXTS:
             result[key] = string(value, where)
         elif key in ("ssh_port", "gpus_per_node"):
             result[key] = integer(value, where, minimum=1, maximum=65535)
@@ -177,9 +228,57 @@ def _workload(raw: t.Any, place: str) -> dict[str, t.Any]:
             result[key] = list_of(value, where, string)
         elif key == "env":
             result[key] = list_of(value, where, _env_item)
+        elif key in ("labels", "annotations", "files"):
+            result[key] = _texts(value, where, key)
+        elif key == "resources":
+            result[key] = _resources(value, where)
+        elif key in ("volumes", "init_containers", "sidecars"):
+            result[key] = list_of(value, where, _named)
         else:
             result[key] = list_of(value, where, lambda item, spot: of_type(item, dict, spot))
     return result
+
+
+def _texts(value: t.Any, place: str, kind: str) -> dict[str, str]:
+    """Labels, annotations or files: names with texts, none of ours among them."""
+    result = {str(name): str(text) for name, text in of_type(value, dict, place).items()}
+    for name in result:
+        if kind == "labels" and name.startswith(names.OUR_LABELS):
+            raise InputError(f"the label {name} is set by the run or by Kubernetes", place=f"{place}.{name}", hint="Choose another name")
+        if kind == "files":
+            string(name, place, pattern=r"[A-Za-z0-9._-]{1,253}", hint="The name of a file: letters, digits, '.', '_' and '-'")
+            if name == "hostfile":
+                raise InputError("the file hostfile is written by the run", place=f"{place}.{name}", hint="Choose another name")
+    if kind == "files" and sum(len(text.encode()) for text in result.values()) > MAX_FILES_BYTES:
+        raise InputError(
+            f"the files have more than {MAX_FILES_BYTES} bytes together", place=place, hint="Mount a ConfigMap or volume of your own"
+        )
+    return result
+
+
+def _resources(value: t.Any, place: str) -> dict[str, dict[str, str]]:
+    """{limits, requests} of cpu, memory, hugepages and the like; GPUs and network cards are counted elsewhere."""
+    given = known_keys(value, ("limits", "requests"), place)
+    result: dict[str, dict[str, str]] = {}
+    for part, amounts in given.items():
+        result[part] = {}
+        for name, amount in of_type(amounts or {}, dict, f"{place}.{part}").items():
+            where = f"{place}.{part}.{name}"
+            if name == "nvidia.com/gpu":
+                raise InputError("GPUs are asked for by workload.gpus_per_node", place=where)
+            result[part][str(name)] = string(
+                str(amount), where, pattern=r"\d+(\.\d+)?(m|[kMGTPE]i?)?", hint="A quantity of Kubernetes, such as 64, 500m or 800Gi"
+            )
+    return result
+
+
+def _named(raw: t.Any, place: str) -> dict[str, t.Any]:
+    """A volume or container as Kubernetes takes it; its name is not one of ours."""
+    item: dict[str, t.Any] = of_type(raw, dict, place)
+    name = string(item.get("name", ""), f"{place}.name")
+    if name in (*names.OUR_VOLUMES, names.CONTAINER):
+        raise InputError(f"{name} is a name of the run's own", place=f"{place}.name", hint="Choose another name")
+    return item
 
 
 def _env_item(raw: t.Any, place: str) -> dict[str, str]:

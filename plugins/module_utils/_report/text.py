@@ -21,7 +21,21 @@ FINDINGS_SHOWN, EVIDENCE_SHOWN = 4, 3
 STORY_SHOWN = (10, 10)  # waves of a search: from its beginning, from its end
 _MARKS = {"failed": "FAIL", "error": "ERROR", "incomplete": "INCOMPL", "passed": "pass"}
 _ORDER = ("failed", "error", "incomplete", "passed")
-_LEAD_METRICS = ("bus_bandwidth", "alg_bandwidth", "goodput", "tflops_per_gpu")
+# The one figure of a kind of test that is shown where no criterion picks another; the first that was measured.
+_LEAD_METRICS = (
+    "bus_bandwidth",
+    "alg_bandwidth",
+    "goodput",
+    "tflops_per_gpu",
+    "avg_step_time_s",
+    "tests_passed",
+    "bandwidth",
+    "latency_us",
+    "host_to_device",
+    "gflops_min",
+    "read_bandwidth",
+    "write_bandwidth",
+)
 
 Row = t.Mapping[str, t.Any]
 
@@ -88,13 +102,16 @@ def _category(category: Row) -> list[str]:
 
 
 def _isolation(findings: t.Sequence[Row]) -> list[str]:
-    """What isolation found, and whom it cleared."""
+    """What isolation found, once for all nodes of which it says the same, and whom it cleared."""
     lines = []
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for item in findings:
         if not item["note"]:
             sure = f" ({item['confidence']:.0%} sure)" if isinstance(item.get("confidence"), float) else ""
-            what = f"{item.get('class') or item['reason']}{_on(item.get('node'))}{sure}"
-            lines += _wrap(f"isolation  {what}: {item['message']}", "  ", "             ")
+            nodes = alike.setdefault((str(item.get("class") or item["reason"]), sure, item["message"]), [])
+            nodes += [str(item["node"])] if item.get("node") else []
+    for (what, sure, message), nodes in alike.items():
+        lines += _wrap(f"isolation  {what}{f' on {fold(nodes)}' if nodes else ''}{sure}: {message}", "  ", "             ")
     cleared = [str(item["node"]) for item in findings if item["note"] and item.get("node")]
     if cleared:
         lines += _wrap(f"isolation  cleared {len(cleared)} nodes: {fold(cleared)}", "  ", "             ")
@@ -169,7 +186,7 @@ def _lead_value(group: Row) -> tuple[str, str]:
     name = next((item for item in _LEAD_METRICS if values.get(item) is not None), None)
     if name is None:
         return str(measurement.get("verdict") or "not measured"), ""
-    shown = f"{_rounded(values[name])} {units.get(name, '')}".strip()
+    shown = f"{_rounded(values[name])} {units.get(name) or name.replace('_', ' ')}"
     return shown, "" if measurement.get("complete") else "(partial)"
 
 
@@ -322,10 +339,6 @@ def _cut(text: str, width: int) -> str:
 
 def _rounded(value: t.Any) -> str:
     return f"{value:.2f}" if isinstance(value, float) and abs(value) >= 0.1 else number(value)
-
-
-def _on(node: str | None) -> str:
-    return f" on {node}" if node else ""
 
 
 def _duration(started: str | None, finished: str | None) -> str:

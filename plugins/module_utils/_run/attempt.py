@@ -15,7 +15,8 @@ from .._causes.api_words import Waiting, reason_of_word, refusal_of, waiting_of
 from .._causes.exit_codes import KILLED
 from .._common.hostlist import fold
 from .._common.shapes import HealthEvent, NodeState, Outcome, Untested
-from .._workload.mpi_script import SETUP_ERROR, SETUP_EXIT_CODE
+from .._workload.pods import Ends
+from .._workload.shell_parts import SETUP_ERROR, SETUP_EXIT_CODE
 from .contact import News
 from .projections import Facts
 from .steps import Target
@@ -59,6 +60,7 @@ class Attempt:
     number: int
     name: str
     env: dict[str, str] = dataclasses.field(default_factory=dict)  # set or replaced in the template for this group alone
+    ends: Ends = "first"
     state: State = State.CREATING
     uid: str | None = None
     created_at: float = 0.0
@@ -89,11 +91,16 @@ class Attempt:
         return next((pod for pod in self.pods.values() if pod["index"] == 0), None)
 
     def pods_to_log(self) -> list[Facts]:
-        """The pods whose logs are kept: the launcher, and of those that failed the few that failed first and by themselves."""
-        launcher = self.launcher()
-        failed = [pod for pod in self.pods.values() if pod is not launcher and pod["terminated"] and pod["terminated"]["exit_code"]]
+        """The pods whose logs are kept: the launcher, and of those that failed the few that failed first and by themselves.
+
+        Where each speaks for its own node, all are kept; where all work together, the last too: trainers print their steps there.
+        """
+        ordered = _by_index(self)
+        kept = ordered if self.ends == "each" else [pod for pod in ordered if pod["index"] == 0]
+        kept += [pod for pod in ordered[-1:] if self.ends == "all" and pod not in kept]
+        failed = [pod for pod in ordered if pod not in kept and pod["terminated"] and pod["terminated"]["exit_code"]]
         failed.sort(key=lambda pod: (_killed(pod["terminated"]), pod["terminated"]["finished"] or "", pod["index"] or 0))
-        return ([launcher] if launcher else []) + failed[:MAX_WORKER_LOGS]
+        return kept + failed[:MAX_WORKER_LOGS]
 
     def objects(self) -> list[str]:
         """Whose events may say why it did not succeed: its Job and its pods."""
@@ -177,6 +184,8 @@ def lacks_pods(attempt: Attempt) -> bool:
 
 
 def _launcher_ended(attempt: Attempt) -> Decision | None:
+    if attempt.ends != "first":
+        return _all_ended(attempt)
     launcher = attempt.launcher()
     end = launcher and launcher["terminated"]
     if not launcher or not end:
@@ -190,6 +199,21 @@ def _launcher_ended(attempt: Attempt) -> Decision | None:
     if code in KILLED and culprit and culprit is not launcher:
         return _failed_pod(culprit)
     return Decision("failed", *_setup_error(end, f"the launcher ended with exit code {code}"), [], code)
+
+
+def _all_ended(attempt: Attempt) -> Decision | None:
+    """Where every pod must succeed: the first that fails is the end."""
+    culprit = _first_failed(attempt)
+    if culprit:
+        return _of_one(attempt, _failed_pod(culprit))
+    done = [pod for pod in attempt.pods.values() if pod["terminated"]]
+    return Decision("succeeded", exit_code=0) if len(done) >= len(attempt.nodes) else None
+
+
+def _of_one(attempt: Attempt, decision: Decision) -> Decision:
+    """The failure of one pod: where all work together it names nobody, for whoever loses its partner may fail first."""
+    together = attempt.ends == "all" and decision.reason is None and len(attempt.nodes) > 1
+    return dataclasses.replace(decision, nodes=[]) if together else decision
 
 
 def _unwell(attempt: Attempt) -> Decision | None:
@@ -260,7 +284,7 @@ def _job_ended(attempt: Attempt) -> Decision | None:
         return None  # that is what failed it
     culprit = _first_failed(attempt)
     if culprit:
-        return _failed_pod(culprit)
+        return _of_one(attempt, _failed_pod(culprit))
     if attempt.pods and not all(pod["terminated"] or pod["phase"] == "Failed" for pod in attempt.pods.values()):
         return None  # the pod that failed it will be seen in a moment
     return Decision("failed", None, f"{failed['reason']}: {failed['message']}")

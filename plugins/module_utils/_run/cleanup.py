@@ -14,10 +14,10 @@ import time
 import typing as t
 
 from .._cluster.client import Client
-from .._cluster.kinds import CONFIG_MAP, NODE, OWNED, POD
+from .._cluster.kinds import NODE, OWNED, POD
 from .._common.errors import ClusterError
 from .._common.shapes import CleanupProof
-from .._workload.names import EXPIRES_ANNOTATION, MANAGED_BY, RUN_LABEL, short
+from .._workload.names import RUN_LABEL, short
 from .pool import Pool
 from .projections import lost_reason, node_facts
 
@@ -72,19 +72,22 @@ def clean(
     *,
     timeout_s: float = TIMEOUT_S,
     lost_nodes: t.Container[str] = (),
+    keep: t.Container[str] = (),
     sleep: t.Callable[[float], None] = time.sleep,
     clock: t.Callable[[], float] = time.monotonic,
 ) -> CleanupProof:
     """Deletes everything under the selector and waits until it is gone, within timeout_s whatever hangs.
 
-    lost_nodes: nodes known to be lost; their pods are removed by force, which the message says. Proven only when a last read of every kind
-    found nothing. A pod that stays on a node that answers is left, and named: only its kubelet knows what still runs there.
+    keep: UIDs of what stays. lost_nodes: nodes known to be lost; their pods are removed by force, which the message says. Proven only
+    when a last read of every kind found nothing. A pod that stays on a node that answers is left, and named: only its kubelet knows what
+    still runs there.
     """
     hurried = client.hurried()
     deadline = clock() + timeout_s
     forced: set[str] = set()
     while True:
         found = remaining(hurried, namespace, label_selector)
+        found.items = [item for item in found.items if item["uid"] not in keep]
         if not found.items and not found.problems:
             return {"proven": True, "left": [], "message": _forced_note(forced)}
         if clock() >= deadline:
@@ -143,19 +146,3 @@ def _forced_note(forced: t.Collection[str]) -> str:
     if not forced:
         return ""
     return f"{len(forced)} pods on lost nodes were removed by force: what runs there ends when the node does"
-
-
-def announced_runs(client: Client, namespace: str) -> dict[str, str]:
-    """Run labels of our own anchors in the cluster, with the time (RFC 3339) after which each counts as dead."""
-    runs: dict[str, str] = {}
-    for item in client.list(CONFIG_MAP.path(namespace), label_selector=f"app.kubernetes.io/managed-by={MANAGED_BY},{RUN_LABEL}"):
-        expires = (item["metadata"].get("annotations") or {}).get(EXPIRES_ANNOTATION)
-        if expires:
-            run_id = item["metadata"]["labels"][RUN_LABEL]
-            runs[run_id] = max(expires, runs.get(run_id, ""))
-    return dict(sorted(runs.items()))
-
-
-def expired_runs(client: Client, namespace: str, now_utc: str) -> list[str]:
-    """Runs whose announced end has passed: leftovers of a control node that died."""
-    return [run_id for run_id, expires in announced_runs(client, namespace).items() if expires < now_utc]

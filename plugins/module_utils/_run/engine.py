@@ -22,12 +22,13 @@ from .._causes.wordings import reason_of_wording
 from .._cluster.client import Client
 from .._cluster.kinds import NODE, POD
 from .._common.errors import ClusterError
-from .._common.shapes import AttemptRecord, CleanupProof, Group, NodeState, Observation, Untested
-from .._workload import names
-from . import anchors, cleanup
+from .._common.shapes import AttemptRecord, CleanupProof, Group, JournalEvent, NodeState, Observation, Untested
+from .._workload import names, pods
+from .anchors import category_selector
 from .attempt import Attempt, Decision, State, all_running, decide, lacks_pods
 from .contact import Contact
 from .fitness import Fitness
+from .holding import Holding
 from .last_look import LastLook
 from .logs import PodLog
 from .messages import Batch, Seen, Step, Taken
@@ -88,6 +89,7 @@ class Engine:
         self._busy: dict[str, str] = {}  # node → attempt that holds it
         self._logs: dict[str, PodLog] = {}  # by pod, of launchers that were read while they ran
         self._owner: list[dict[str, t.Any]] = []
+        self._holding = Holding(client, batch, lost=self.cancel, tell=progress)
         self.proof: CleanupProof | None = None  # of the cleanup, once `run` has ended
         self._cancelled = ""
         self._broken = ""
@@ -108,20 +110,26 @@ class Engine:
         """Ends the batch soon: nothing new starts, what runs is removed. Callable from a signal handler."""
         self._cancelled = self._cancelled or why
 
+    def disown(self, why: str) -> None:
+        """Another process runs this run now: ends the batch soon, and writes nothing more into its journal."""
+        self._journal.mute()
+        self.cancel(why)
+
     def run(self) -> Observation:
         """The whole batch. Returns an observation (docs/data_shapes.md). Raises ClusterError only before anything was created."""
         watchers: list[Watcher] = []
         look: dict[str, NodeState | None] | None = None
         try:
             if self._waiting:  # otherwise an earlier start of the run has done it all
-                self._make_anchor()
+                self._journal.write("batch_start", time.time(), category=self._batch.category, groups=len(self._batch.groups))
+                self._owner = self._holding.take(self._batch.deadline_at - time.time())
                 watchers = self._start_watches()
                 self._loop()
             look = self._look_again(watched=bool(watchers))
         finally:
             for watcher in watchers:
                 watcher.stop()
-            proof = self.proof = self._clean_up()
+            proof = self.proof = self._holding.clean_up(self._lost_nodes())
             for pool in self._pools.values():
                 pool.stop()
             self._journal.write("batch_end", time.time(), category=self._batch.category, cleanup=proof)
@@ -206,8 +214,8 @@ class Engine:
         number = len(self._records[group["name"]]) + 1
         name = names.attempt_name(self._batch.run_id, self._batch.category, group["name"], number)
         left = [node for node in group["nodes"] if node not in {item["node"] for item in excluded}]
-        env = dict(group.get("env") or {})
-        return Attempt(group["name"], left, number, name, env, created_at=time.monotonic(), excluded=excluded)
+        env, ends = dict(group.get("env") or {}), pods.ends(self._batch.template)
+        return Attempt(group["name"], left, number, name, env, ends, created_at=time.monotonic(), excluded=excluded)
 
     # Messages
 
@@ -450,17 +458,9 @@ class Engine:
 
     # Whole batch
 
-    def _make_anchor(self) -> None:
-        self._journal.write("batch_start", time.time(), category=self._batch.category, groups=len(self._batch.groups))
-        self._owner = anchors.open_batch(self._client, self._batch, time.time())
-
     def _start_watches(self) -> list[Watcher]:
-        label = anchors.category_selector(self._batch.run_id, self._batch.category)
+        label = category_selector(self._batch.run_id, self._batch.category)
         return start_watches(self._client, self._namespace, label, lambda *seen: self._queue.put(Seen(*seen)))
-
-    def _clean_up(self) -> CleanupProof:
-        selector = anchors.category_selector(self._batch.run_id, self._batch.category)
-        return cleanup.clean(self._client, self._namespace, selector, lost_nodes=self._lost_nodes())
 
     def _members(self) -> set[str]:
         return {name for group in self._batch.groups for name in group["nodes"]}
@@ -487,7 +487,7 @@ class Engine:
 
         self._pools[step].submit(take)
 
-    def _note(self, attempt: Attempt, event: str, **fields: t.Any) -> None:
+    def _note(self, attempt: Attempt, event: JournalEvent, **fields: t.Any) -> None:
         self._journal.write(
             event, time.time(), category=self._batch.category, group=attempt.group, attempt=attempt.number, name=attempt.name, **fields
         )

@@ -8,7 +8,8 @@ import dataclasses
 import enum
 import typing as t
 
-from .._common.shapes import AttemptRecord, Group, NodeState, Template
+from .._archive.owners import this_owner
+from .._common.shapes import AttemptRecord, Group, NodeState, Owner, Template
 
 
 class Step(enum.Enum):
@@ -54,3 +55,4 @@ class Batch:
     deadline_at: float  # wall clock seconds
     planned: dict[str, NodeState] = dataclasses.field(default_factory=dict)  # by node: what it was when the run was planned
     finished: dict[str, list[AttemptRecord]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start
+    owner: Owner = dataclasses.field(default_factory=this_owner)  # of the run directory, and so of the anchor

@@ -9,7 +9,7 @@ import typing as t
 from .._cluster.nodes import gpu_resources
 from .._common.shapes import NodeState
 from .._workload.names import CONTAINER
-from .._workload.objects import JOB_NAME_LABEL
+from .._workload.pods import JOB_NAME_LABEL
 
 Facts = dict[str, t.Any]
 INDEX = "batch.kubernetes.io/job-completion-index"

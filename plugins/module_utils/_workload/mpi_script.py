@@ -1,10 +1,6 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""The shell script every pod of an MPI workload runs: index 0 launches, the others serve ssh.
-
-Nothing is installed or downloaded: what the image lacks ends the pod with a line that starts with SETUP_ERROR and exit code 78,
-so that the report can say what is missing instead of blaming nodes.
-"""
+"""The shell script every pod of an MPI workload runs: index 0 launches, the others serve ssh."""
 
 from __future__ import annotations
 
@@ -12,12 +8,9 @@ import shlex
 import typing as t
 
 from .recap import DEBUG_DIR, DEBUG_FILE, has_own_debug_file, recap_lines
+from .shell_parts import FAIL, HOSTFILE, PEER_WAIT_S, export_line, extends_itself
 
-SETUP_ERROR = "gpu-cluster-readiness: setup error:"
-SETUP_EXIT_CODE = 78  # EX_CONFIG of sysexits.h
-HOSTFILE = "/etc/mpi/hostfile"
 SSH_SECRET_DIR = "/etc/readiness-ssh"
-WORKER_WAIT_S = 300
 # Only the run's key opens the server. Modes of the image's home directory are no reason to refuse it.
 SSHD_OPTIONS = " ".join(
     f"-o {option}"
@@ -36,19 +29,15 @@ SSHD_OPTIONS = " ".join(
 def _exports(env: t.Sequence[t.Mapping[str, str]]) -> tuple[list[str], list[str]]:
     """Shell lines and mpirun arguments for the environment of the ranks.
 
-    A value that refers to its own variable (PATH=$PATH:/opt/x) extends what the image has, so the shell must fill it in;
-    every other value is passed as it stands.
+    A value that refers to its own variable extends what the image has, so the shell must fill it in; every other is passed as it stands.
     """
     lines, arguments = [], []
     for item in env:
-        name, value = item["name"], item["value"]
-        if f"${name}" in value:
-            own = "${" + name + ":-}"
-            parts = [shlex.quote(part) if part else "" for part in value.split(f"${name}")]
-            lines.append(f"export {name}=" + f'"{own}"'.join(parts))
-            arguments += ["-x", name]
+        if extends_itself(item):
+            lines.append(export_line(item))
+            arguments += ["-x", item["name"]]
         else:
-            arguments += ["-x", f"{name}={value}"]
+            arguments += ["-x", f"{item['name']}={item['value']}"]
     return lines, arguments
 
 
@@ -60,8 +49,7 @@ def mpi_script(*, mpirun: str, mpirun_args: t.Sequence[str], binary: str, args: 
     export_lines, exports = _exports(env)
     command = shlex.join([mpirun, "--hostfile", HOSTFILE, "-N", str(slots), "--allow-run-as-root", *mpirun_args, *exports, binary, *args])
     everywhere = shlex.join([mpirun, "--hostfile", HOSTFILE, "-N", "1", "--allow-run-as-root", *mpirun_args]) if nodes > 1 else ""
-    fail = f'fail() {{ echo "{SETUP_ERROR} $1"; exit {SETUP_EXIT_CODE}; }}'
-    lines = ["set -u", fail, f"mkdir -p {DEBUG_DIR}"]
+    lines = ["set -u", FAIL, f"mkdir -p {DEBUG_DIR}"]
     if nodes > 1:
         lines += [
             'mkdir -p "$HOME/.ssh" /run/sshd && chmod 700 "$HOME/.ssh" || fail "cannot write to $HOME/.ssh or /run/sshd"',
@@ -72,7 +60,7 @@ def mpi_script(*, mpirun: str, mpirun_args: t.Sequence[str], binary: str, args: 
             "fi",
             'command -v ssh >/dev/null || fail "the image has no ssh client"',
             f'while read -r host _; do until (exec 3<>"/dev/tcp/$host/{ssh_port}") 2>/dev/null; do',
-            f'  [ "$SECONDS" -lt {WORKER_WAIT_S} ] || fail "no ssh server answers at $host after {WORKER_WAIT_S} s"; sleep 1',
+            f'  [ "$SECONDS" -lt {PEER_WAIT_S} ] || fail "no ssh server answers at $host after {PEER_WAIT_S} s"; sleep 1',
             f"done; done < <(tail -n +2 {HOSTFILE})",
         ]
     lines += [
@@ -91,8 +79,3 @@ def ssh_config(port: int) -> str:
         f"Host *\n  Port {port}\n  User root\n  IdentityFile ~/.ssh/id_ed25519\n  UserKnownHostsFile ~/.ssh/known_hosts\n"
         "  StrictHostKeyChecking yes\n  BatchMode yes\n  ConnectionAttempts 10\n  LogLevel ERROR\n"
     )
-
-
-def host_names(name: str, namespace: str, nodes: int) -> list[str]:
-    """Host names of a group's pods; one node needs no DNS."""
-    return ["localhost"] if nodes == 1 else [f"{name}-{index}.{name}.{namespace}.svc" for index in range(nodes)]

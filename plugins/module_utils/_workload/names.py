@@ -13,8 +13,13 @@ CATEGORY_LABEL = f"{PREFIX}/category"
 GROUP_LABEL = f"{PREFIX}/group"
 ATTEMPT_LABEL = f"{PREFIX}/attempt"
 EXPIRES_ANNOTATION = f"{PREFIX}/expires"
+OWNER_ANNOTATION = f"{PREFIX}/owner"
+HEARTBEAT_ANNOTATION = f"{PREFIX}/heartbeat"
 MANAGED_BY = "gpu-cluster-readiness"
 CONTAINER = "node"  # ours in every pod; others may be injected beside it
+OUR_VOLUMES = ("dshm", "hostfile", "files", "ssh")
+# Labels that we or Kubernetes set on pods, by their beginning.
+OUR_LABELS = (f"{PREFIX}/", "batch.kubernetes.io/", "app.kubernetes.io/managed-by", "job-name", "controller-uid")
 MAX_NAME = 63
 # A Job adds "-<index>-<5 characters>" to a pod's name and "-<index>" to its host name; five digits of index are plenty.
 POD_SUFFIX = len("-00000-xxxxx")
@@ -32,6 +37,11 @@ def short(text: str, limit: int) -> str:
 def anchor_name(run_id: str, category: str) -> str:
     """The ConfigMap that owns everything of one category of a run."""
     return short(f"readiness-{run_id}-{category}", MAX_NAME)
+
+
+def fuse_name(run_id: str, category: str, start: str) -> str:
+    """The Job whose end takes the anchor along; start tells those of two starts apart."""
+    return short(f"readiness-{run_id}-{category}-fuse-{start}", MAX_NAME)
 
 
 def secret_name(run_id: str, category: str) -> str:

@@ -11,16 +11,15 @@ from __future__ import annotations
 import typing as t
 
 from . import names
-from .mpi_script import HOSTFILE, SSH_SECRET_DIR, host_names, mpi_script, ssh_config
+from .mpi_script import ssh_config
+from .pods import JOB_NAME_LABEL, Manifest, ends, pod_spec, port_of
+from .shell_parts import HOSTFILE, host_names
 
-Manifest = dict[str, t.Any]
-JOB_NAME_LABEL = "batch.kubernetes.io/job-name"  # the Job controller writes it on each of its pods
 TTL_S = 600  # a Job nobody deleted removes itself this long after its end
-SHM_MOUNT = {"name": "dshm", "mountPath": "/dev/shm"}  # NCCL's shared-memory segments do not fit the 64 MiB default
 
 
-def anchor(run_id: str, namespace: str, category: str, expires: str) -> Manifest:
-    """The ConfigMap that owns the objects of a category of a run; expires (RFC 3339) says when a later run may sweep them away."""
+def anchor(run_id: str, namespace: str, category: str, annotations: t.Mapping[str, str], owner: t.Sequence[Manifest] = ()) -> Manifest:
+    """The ConfigMap that owns the objects of a category of a run. annotations: whose it is, and when a later run may sweep it away."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -28,10 +27,30 @@ def anchor(run_id: str, namespace: str, category: str, expires: str) -> Manifest
             "name": names.anchor_name(run_id, category),
             "namespace": namespace,
             "labels": names.category_labels(run_id, category),
-            "annotations": {names.EXPIRES_ANNOTATION: expires},
+            "annotations": dict(annotations),
+            "ownerReferences": list(owner),
         },
         "data": {"run": run_id},
     }
+
+
+def fuse(template: t.Mapping[str, t.Any], run_id: str, category: str, start: str, seconds: int) -> Manifest:
+    """A Job of no pods. It is complete at once, and its time to live takes along what it owns when nobody else does.
+
+    Neither a ConfigMap nor a suspended Job has a time to live. Its pod template is that of an attempt, so that what admits those admits it.
+    """
+    identity = {"run_id": run_id, "category": category, "group": "fuse", "attempt": 1, "owner": []}
+    job = _job(template, identity, {"labels": names.category_labels(run_id, category), "name": "fuse"}, ["none"])
+    del job["spec"]["template"]["spec"]["affinity"]  # no node is meant
+    for key in ("completionMode", "activeDeadlineSeconds", "successPolicy"):
+        job["spec"].pop(key, None)
+    job["spec"] |= {"suspend": False, "completions": 0, "parallelism": 0, "ttlSecondsAfterFinished": seconds}
+    job["metadata"] = {
+        "name": names.fuse_name(run_id, category, start),
+        "namespace": template["namespace"],
+        "labels": names.category_labels(run_id, category),
+    }
+    return job
 
 
 def ssh_secret(
@@ -60,7 +79,7 @@ def ssh_secret(
 
 
 def attempt_objects(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.Any], nodes: t.Sequence[str]) -> dict[str, Manifest]:
-    """The manifests of one attempt: job, service and config_map (the last two only for several nodes or an MPI launch).
+    """The manifests of one attempt: job, config_map and, for several nodes, service.
 
     template: a category's template (docs/data_shapes.md). identity: {run_id, category, group, attempt, owner[]}.
     Service and ConfigMap get their owner, the Job, when the Job exists: see the engine.
@@ -77,7 +96,7 @@ def attempt_objects(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.
             "kind": "ConfigMap",
             "metadata": dict(meta),
             "immutable": True,
-            "data": {HOSTFILE.rsplit("/", 1)[1]: hostfile},
+            "data": {HOSTFILE.rsplit("/", 1)[1]: hostfile, **template.get("files", {})},
         },
     }
     if len(nodes) > 1:
@@ -89,7 +108,7 @@ def attempt_objects(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.
                 "clusterIP": "None",
                 "publishNotReadyAddresses": True,
                 "selector": {JOB_NAME_LABEL: name},
-                "ports": [{"name": "ssh", "port": template["ssh_port"], "protocol": "TCP"}],
+                "ports": [{**port_of(template), "protocol": "TCP"}],
             },
         }
     return result
@@ -104,92 +123,13 @@ def _job(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.Any], meta:
         "backoffLimit": 0,  # an attempt is one execution; a retry is a new attempt with its own record
         "activeDeadlineSeconds": template["active_deadline_s"],
         "ttlSecondsAfterFinished": TTL_S,
-        "template": {"metadata": {"labels": dict(meta["labels"])}, "spec": _pod(template, identity, meta["name"], nodes)},
+        "template": {
+            "metadata": {"labels": {**template.get("labels", {}), **meta["labels"]}},
+            "spec": pod_spec(template, identity, meta["name"], nodes),
+        },
     }
     if template.get("annotations"):
         spec["template"]["metadata"]["annotations"] = dict(template["annotations"])
-    if template["success_policy"] and len(nodes) > 1:
+    if template["success_policy"] and len(nodes) > 1 and ends(template) == "first":
         spec["successPolicy"] = {"rules": [{"succeededIndexes": "0"}]}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {**meta, "ownerReferences": list(identity["owner"])}, "spec": spec}
-
-
-def _pod(template: t.Mapping[str, t.Any], identity: t.Mapping[str, t.Any], name: str, nodes: t.Sequence[str]) -> Manifest:
-    multi = len(nodes) > 1
-    volumes: list[Manifest] = [
-        {"name": "dshm", "emptyDir": {"medium": "Memory"}},
-        {"name": "hostfile", "configMap": {"name": name}},
-        *template.get("volumes", []),
-    ]
-    mounts: list[Manifest] = [
-        dict(SHM_MOUNT),
-        {"name": "hostfile", "mountPath": HOSTFILE.rsplit("/", 1)[0], "readOnly": True},
-        *template.get("volume_mounts", []),
-    ]
-    if multi:
-        secret = {"secretName": names.secret_name(identity["run_id"], identity["category"]), "defaultMode": 0o400}
-        volumes.append({"name": "ssh", "secret": secret})
-        mounts.append({"name": "ssh", "mountPath": SSH_SECRET_DIR, "readOnly": True})
-    pod: Manifest = {
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 5,
-        "affinity": _affinity(name, nodes),
-        "tolerations": list(template["tolerations"]),
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "volumes": volumes,
-        "containers": [_container(template, nodes, mounts)],
-    }
-    if multi:
-        pod["subdomain"] = name
-    if template.get("service_account"):
-        pod["serviceAccountName"] = template["service_account"]
-    if template.get("init_containers"):
-        pod["initContainers"] = list(template["init_containers"])
-    if template.get("image_pull_secrets"):
-        pod["imagePullSecrets"] = [{"name": secret} for secret in template["image_pull_secrets"]]
-    return pod
-
-
-def _affinity(job: str, nodes: t.Sequence[str]) -> Manifest:
-    """On the nodes of the group, and one pod on each: where two fit on a node, a scheduler that packs would leave another untested."""
-    affinity: Manifest = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": _pin(nodes)}}}
-    if len(nodes) > 1:
-        term = {"labelSelector": {"matchLabels": {JOB_NAME_LABEL: job}}, "topologyKey": "kubernetes.io/hostname"}
-        affinity["podAntiAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-    return affinity
-
-
-def _pin(nodes: t.Sequence[str]) -> list[Manifest]:
-    # The API server takes one value per field requirement, so each node is a term of its own (terms are alternatives).
-    return [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]} for node in nodes]
-
-
-def _container(template: t.Mapping[str, t.Any], nodes: t.Sequence[str], mounts: list[Manifest]) -> Manifest:
-    mpi = template["mpi"]
-    script = mpi_script(
-        mpirun=mpi["mpirun"],
-        mpirun_args=mpi["mpirun_args"],
-        binary=mpi["binary"],
-        args=mpi["args"],
-        env=template["env"],
-        slots=template["gpus_per_node"],
-        nodes=len(nodes),
-        ssh_port=template["ssh_port"],
-        pre_command=mpi.get("pre_command", ()),
-    )
-    resources = {name: str(amount) for name, amount in template["resources"].items() if amount}
-    wanted = template["security"]
-    security: Manifest = {"capabilities": {"add": list(wanted.get("capabilities", []))}}
-    if wanted.get("privileged"):
-        security = {"privileged": True}
-    return {
-        "name": names.CONTAINER,
-        "image": template["image"],
-        "command": ["/bin/bash", "-c", script],
-        "env": [{"name": "HOME", "value": "/root"}],
-        "resources": {"limits": resources, "requests": dict(resources)},
-        "securityContext": security,
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": mounts,
-    }

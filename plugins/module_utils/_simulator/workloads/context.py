@@ -25,6 +25,7 @@ class Context:
     """One start of one container.
 
     killed: uids of pods whose containers the memory killer has hit; a server on such a pod ends when it looks.
+    finished: host names of group members whose program has come to its good end; who is a little behind does not miss them.
     """
 
     hardware: Hardware
@@ -32,6 +33,7 @@ class Context:
     container: ContainerView
     peers: Peers
     killed: set[str]
+    finished: set[str] = dataclasses.field(default_factory=set)
 
     @cached_property
     def text(self) -> str:

@@ -28,6 +28,7 @@ class SimulatedWorkloads:
         self.hardware = Hardware(definition)
         self.time_scale = definition.time_scale
         self._killed: set[str] = set()
+        self._finished: set[str] = set()
 
     def node_registration(self) -> list[dict[str, t.Any]]:
         return self.hardware.node_objects()
@@ -47,7 +48,7 @@ class SimulatedWorkloads:
         return next((found for fault in self._faults(pod) if (found := fault.start(container.image)) is not None), None)
 
     def run(self, pod: PodView, container: ContainerView, peers: Peers) -> Outcome:
-        context = Context(self.hardware, pod, container, peers, self._killed)
+        context = Context(self.hardware, pod, container, peers, self._killed, self._finished)
         for claim in _PROGRAMS:
             outcome = claim(context)
             if outcome is not None:

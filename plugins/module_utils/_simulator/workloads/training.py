@@ -153,7 +153,9 @@ class _Training:
             yield LogLine(self.now, None)
 
     def _absent(self, hosts: Sequence[str]) -> bool:
-        return any(not self.context.is_me(host) and self.context.peers(host) is None for host in hosts)
+        return any(
+            not self.context.is_me(host) and host not in self.context.finished and self.context.peers(host) is None for host in hosts
+        )
 
     def _node_list(self, hosts: Sequence[str]) -> list[Node]:
         pods = [self.context.find(host) for host in hosts] or [self.context.pod]
@@ -204,9 +206,15 @@ class _Training:
                 yield from self._save(iteration)
             if shape.minutes and self.now > shape.minutes * 60:
                 yield self._say(f"[exiting program after {self.now / 60:.1f} minutes] datetime: {self._clock()}")
+                self._leave(hosts)
                 return
         if shape.node_rank == 0:
             yield self._say(f"[after training is done] datetime: {self._clock()} ")
+        self._leave(hosts)
+
+    def _leave(self, hosts: Sequence[str]) -> None:
+        """The good end: members whose clock is a little behind do not take it for a death."""
+        self.context.finished.update(host for host in hosts if self.context.is_me(host))
 
     def _step_line(self, iteration: int, seconds: float, tflops: float, wrong: bool) -> str:
         shape = self.shape

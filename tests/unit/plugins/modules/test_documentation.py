@@ -58,7 +58,9 @@ def permissions(*wanted: kinds.Kind, verbs: t.Collection[str] = ()) -> set[Permi
 
 def needed() -> dict[str, set[Permission]]:
     run = permissions(*kinds.NAMESPACED, *kinds.CLUSTER)
+    resume = permissions(kinds.NODE, kinds.CONFIG_MAP, verbs=["list"]) | permissions(kinds.NAMESPACE)
     return {
+        "certification_plan": resume,
         "gpu_cluster_info": permissions(kinds.NODE, verbs=["list"]) | permissions(*kinds.OPTIONAL),
         "cluster_preflight": run | permissions(kinds.POD_EXAMINED, kinds.NAMESPACE),
         "workload_batch": run,

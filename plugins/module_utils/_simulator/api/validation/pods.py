@@ -59,6 +59,8 @@ def _node_term(term: Object, field: str) -> Errors:
             errors.append(invalid_value(f"{where}.operator", item.get("operator") or "", "not a valid selector operator"))
         elif len(item.get("values") or ()) != 1:
             errors.append(required(f"{where}.values", "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"))
+        elif item.get("key") == "metadata.name" and (problem := subdomain_problem(item["values"][0])):
+            errors.append(invalid_value(f"{where}.values[0]", item["values"][0], problem))
     return errors
 
 

@@ -65,7 +65,7 @@ def _handler(api: Api) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 self.connection.close()
                 return
-            self.send_response(status)
+            (self.send_response_only if "Date" in headers else self.send_response)(status)
             for name, value in headers.items():
                 self.send_header(name, value)
             if isinstance(body, list):

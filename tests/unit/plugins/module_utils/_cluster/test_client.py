@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import typing as t
 
 import pytest
@@ -31,6 +32,21 @@ def test_rate_limit_waits_as_long_as_the_server_asks(api: Api) -> None:
     api.answers = [(429, status(429, "TooManyRequests"), {"Retry-After": "3"}), (200, POD)]
     assert api.client().get(f"{PODS}/p")["metadata"]["name"] == "p"
     assert len(api.pauses) == 1 and api.pauses[0] >= 3
+
+
+def test_what_the_server_keeps_is_dated_by_its_own_clock(api: Api) -> None:
+    """A control node an hour off would take live runs for dead, or dead ones for alive."""
+    api.answers = [(200, POD, {"Date": "Mon, 02 Mar 2026 08:00:00 GMT"})]
+    client = api.client()
+    client.get(f"{PODS}/p")
+    assert abs(client.now() - 1772438400) < 60 and abs(client.hurried().now() - 1772438400) < 60
+
+
+def test_a_date_that_is_none_leaves_our_own_clock(api: Api) -> None:
+    api.answers = [(200, POD, {"Date": "soon"})]
+    client = api.client()
+    client.get(f"{PODS}/p")
+    assert abs(client.now() - time.time()) < 60
 
 
 def test_absurd_retry_after_is_cut(api: Api) -> None:

@@ -233,6 +233,22 @@ def judged_category(values, **keys):
 
 
 @pytest.mark.parametrize(
+    ("own", "completed", "verdicts"),
+    [
+        (450.0, 300.0, {"n1": "passed", "n2": "passed", "n3": "suspect"}),  # n2 is known good: it did not fail n3's group
+        (300.0, 300.0, {"n1": "suspect", "n2": "suspect", "n3": "suspect"}),
+        (450.0, 450.0, {"n1": "passed", "n2": "passed", "n3": "passed"}),
+    ],
+)
+def test_a_node_that_only_completes_a_group_is_not_accused_by_it_when_its_own_has_passed(own, completed, verdicts):
+    groups = [{"name": "g001", "nodes": ["n1", "n2"]}, {"name": "g002", "nodes": ["n3", "n2"], "witnesses": ["n2"]}]
+    observation = {"groups": [{"name": group["name"], "attempts": [attempt()]} for group in groups]}
+    measurements = {"g001": measured(own), "g002": measured(completed)}
+    judged = categories.judge_category(category_given(category(groups)), observation_given(observation), measurements, CRITERIA)
+    assert members(judged) == verdicts
+
+
+@pytest.mark.parametrize(
     ("values", "untested", "state"),
     [
         ([450.0, 450.0], [], "passed"),

@@ -39,6 +39,7 @@ class Cluster:
         (run("a", n0="1"), Cluster("b", n0="1")),
         (run("a", n0="1", n1="2"), Cluster(None, n0="3", n1="4")),
         (run(None, n0="1"), Cluster("b", n0="3")),
+        (run(None, n0=None), Cluster(None, n1="1")),
     ],
 )
 def test_another_cluster_is_refused_and_both_are_named(planned, here):

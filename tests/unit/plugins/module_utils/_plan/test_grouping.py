@@ -29,6 +29,46 @@ def test_every_node_is_in_one_group_or_has_a_reason(nodes, scale):
     assert len({group["name"] for group in groups}) == len(groups)
 
 
+@given(
+    clusters,
+    st.sampled_from(["intra-rack", "full-scale"]),
+    st.integers(1, 5),
+    st.sampled_from(["own_group", "untested", "pair_with_known_good"]),
+)
+def test_groups_of_one_size_test_every_node_once_or_say_why_not(nodes, scale, size, left_over):
+    groups, untested = group_nodes(nodes, scale, group_size=size, left_over=left_over)
+    own = [name for group in groups for name in group["nodes"] if name not in group.get("witnesses", [])]
+    assert sorted(own + [item["node"] for item in untested]) == sorted(node["name"] for node in nodes)
+    assert all(len(group["nodes"]) <= size for group in groups)
+    assert len({group["name"] for group in groups}) == len(groups)
+    tested_alone = {name for group in groups if not group.get("witnesses") for name in group["nodes"]}
+    for group in groups:
+        assert len(set(group["nodes"])) == len(group["nodes"])
+        assert set(group.get("witnesses", [])) <= tested_alone, "a witness is tested by a group of its own"
+        if scale == "intra-rack":
+            assert len({node["domains"]["clique"] or node["domains"]["rack"] for node in nodes if node["name"] in group["nodes"]}) <= 2
+    if left_over == "untested":
+        assert all(len(group["nodes"]) == size for group in groups)
+
+
+def test_what_fills_no_group_follows_the_policy():
+    nodes = [make(f"n{index}", rack="r0") for index in range(5)]
+
+    def made(left_over):
+        groups, untested = group_nodes(nodes, "intra-rack", group_size=2, left_over=left_over)
+        return [group["nodes"] for group in groups], [item["node"] for item in untested]
+
+    assert made("own_group") == ([["n0", "n1"], ["n2", "n3"], ["n4"]], [])
+    assert made("untested") == ([["n0", "n1"], ["n2", "n3"]], ["n4"])
+    assert made("pair_with_known_good") == ([["n0", "n1"], ["n2", "n3"], ["n4", "n3"]], [])
+
+
+def test_groups_of_one_size_over_all_nodes_stay_within_racks_as_far_as_they_go():
+    nodes = [make(name, rack=rack) for name, rack in (("a", "r0"), ("b", "r1"), ("c", "r0"), ("d", "r1"))]
+    groups, _rest = group_nodes(nodes, "full-scale", group_size=2)
+    assert [(group["nodes"], group["domain"]) for group in groups] == [(["a", "c"], "r0"), (["b", "d"], "r1")]
+
+
 @given(clusters)
 def test_the_order_of_the_nodes_does_not_matter(nodes):
     assert group_nodes(nodes, "intra-rack") == group_nodes(list(reversed(nodes)), "intra-rack")

@@ -26,7 +26,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.gi
     snapshot_given,
 )
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.model import build_report, render_json, summary
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.text import WIDTH, render_text, safe
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.text import WIDTH, _isolation, render_text, safe
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
 SCHEMA = json.loads((ROOT / "docs/report.schema.json").read_text(encoding="utf-8"))
@@ -275,3 +275,12 @@ def test_a_search_without_a_story_is_told_by_its_findings_alone():
     for isolation in ({"findings": []}, {"findings": [], "conclusion": None}, {"findings": [], "conclusion": {"verdict": "passed"}}):
         made["categories"][0]["isolation"] = isolation
         assert "how isolation searched" not in check(made)
+
+
+def test_what_isolation_says_of_many_nodes_alike_is_said_once():
+    same = {"reason": "ThresholdViolation", "class": "unresolved", "confidence": 0.0, "note": False, "message": "they fail together"}
+    findings = [{**same, "node": f"n{index:02d}"} for index in range(64)] + [{**same, "node": "x", "class": "nic", "confidence": 0.97}]
+    assert _isolation(findings) == [
+        "  isolation unresolved on n[00-63] (0% sure): they fail together",
+        "  isolation nic on x (97% sure): they fail together",
+    ]

@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Attempt, State, all_running, decide
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.contact import News
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import pod_facts
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.mpi_script import SETUP_ERROR
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.shell_parts import SETUP_ERROR
 
 BOUNDS = {"attempt_timeout_s": 100, "queue_timeout_s": 50, "start_grace_s": 10}
 
@@ -67,6 +67,29 @@ def test_a_failing_launcher_names_no_node():
         [],
         "the launcher ended with exit code 3",
     )
+
+
+def test_where_each_answers_for_its_own_node_all_must_succeed_and_the_one_that_fails_is_named():
+    done = [pod(index, "Succeeded", state=ended(0, "Completed")) for index in (0, 1)]
+    assert decide(attempt(done[0], pod(1), ends="each"), 5, BOUNDS) is None
+    assert decide(attempt(*done, ends="each"), 5, BOUNDS).outcome == "succeeded"
+    decision = decide(attempt(done[0], pod(1, "Failed", state=ended(226)), ends="each"), 5, BOUNDS)
+    assert (decision.outcome, decision.exit_code, decision.nodes) == ("failed", 226, ["n1"])
+
+
+def test_where_all_work_together_whoever_fails_first_is_not_thereby_at_fault():
+    pods = [pod(0, "Failed", state=ended(1)), pod(1)]
+    decision = decide(attempt(*pods, ends="all"), 5, BOUNDS)
+    assert (decision.outcome, decision.exit_code, decision.nodes) == ("failed", 1, [])
+    memory = decide(attempt(pod(0), pod(1, "Failed", state=ended(137, "OOMKilled")), ends="all"), 5, BOUNDS)
+    assert (memory.reason, memory.nodes) == ("OOMKilled", ["n1"])
+
+
+@pytest.mark.parametrize(("ends", "kept"), [("first", ["job-0-abcde"]), ("each", None), ("all", ["job-0-abcde", "job-2-abcde"])])
+def test_the_logs_that_are_kept_are_those_that_will_be_read(ends, kept):
+    pods = [pod(index, "Succeeded", state=ended(0, "Completed")) for index in (2, 0, 1)]
+    names = [item["name"] for item in attempt(*pods, ends=ends).pods_to_log()]
+    assert names == (kept or ["job-0-abcde", "job-1-abcde", "job-2-abcde"])
 
 
 def test_a_launcher_killed_because_a_worker_died_blames_the_worker():

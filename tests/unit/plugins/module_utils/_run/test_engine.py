@@ -29,7 +29,7 @@ def engine(tmp_path, **options):
         run_dir=str(tmp_path),
         category="c01",
         title="c01",
-        template={"namespace": "default", "env": []},
+        template={"framework": "mpi", "namespace": "default", "env": []},
         groups=[GROUP],
         bounds={"max_concurrent": 1, "retries": 1, "start_grace_s": 10, "attempt_timeout_s": 100},
         deadline_at=2e9,

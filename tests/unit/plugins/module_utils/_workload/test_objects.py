@@ -12,9 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.anchors import make_ssh_key
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import load_entry, render
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_catalog_dir
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.options import resolve_options
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.holding import make_ssh_key
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload import names
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.objects import anchor, attempt_objects, ssh_secret
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.objects import anchor, attempt_objects, fuse, ssh_secret
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.shell_parts import SETUP_ERROR, SETUP_EXIT_CODE
 
 TEMPLATE = {
     "framework": "mpi",
@@ -54,7 +58,8 @@ def objects(nodes, **changes):
 def test_strict_schemas_of_the_oldest_and_newest_release_accept_them(version, nodes):
     private, public = make_ssh_key()
     secret = ssh_secret("run", "default", "c01", OWNER, private_key=private, public_key=public, port=2222)
-    for manifest in [*objects(nodes).values(), anchor("run", "default", "c01", "2026-03-02T08:00:00Z"), secret]:
+    owned = anchor("run", "default", "c01", {"gpu-cluster.readiness/expires": "x"}, OWNER)
+    for manifest in [*objects(nodes).values(), owned, fuse(TEMPLATE, "run", "c01", "0a", 60), secret]:
         kubernetes_validate.validate(manifest, version, strict=True)
 
 
@@ -104,6 +109,127 @@ def test_a_path_that_extends_itself_is_extended_in_the_image(tmp_path):
     shown = subprocess.run(["bash", "-c", f"PATH=/bin; {line}; echo $PATH"], capture_output=True, text=True, check=True)
     assert shown.stdout == "/bin:/opt/x y\n"
     assert "-x PATH " in script
+
+
+EXEC = {"framework": "exec", "exec": {"script": "echo $READINESS_INDEX of $READINESS_NODES\n", "per": "node"}}
+TORCH = {"framework": "torch", "torch": {"script": "/etc/readiness/files/train.py", "args": ["--steps", "5"]}, "files": {"train.py": "x"}}
+
+
+def script_of(made):
+    return made["job"]["spec"]["template"]["spec"]["containers"][0]["command"][2]
+
+
+@pytest.mark.parametrize("version", ["1.32", "1.37"])
+@pytest.mark.parametrize("framework", [EXEC, TORCH])
+@pytest.mark.parametrize("nodes", [["n0"], ["n0", "n1"]])
+def test_strict_schemas_accept_every_framework_with_all_that_a_user_may_add(version, framework, nodes):
+    extra = {
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "volume_mounts": [{"name": "data", "mountPath": "/data"}],
+        "init_containers": [{"name": "fetch", "image": "i", "restartPolicy": "Always"}],
+        "sidecars": [{"name": "mesh", "image": "i"}],
+        "labels": {"team": "infra"},
+        "annotations": {"a": "b"},
+        "priority_class": "high",
+        "scheduler_name": "kai-scheduler",
+        "requests": {"cpu": "64", "memory": "500Gi"},
+        "resources": {"nvidia.com/gpu": 8, "cpu": "128", "memory": "800Gi", "hugepages-2Mi": "1Gi"},
+    }
+    made = objects(nodes, **framework, **extra)
+    for manifest in made.values():
+        kubernetes_validate.validate(manifest, version, strict=True)
+    template = made["job"]["spec"]["template"]
+    pod, container = template["spec"], template["spec"]["containers"][0]
+    assert template["metadata"]["labels"]["team"] == "infra" and names.RUN_LABEL in template["metadata"]["labels"]
+    assert {"name": "data", "mountPath": "/data"} in container["volumeMounts"]
+    assert [item["name"] for item in pod["containers"]] == [names.CONTAINER, "mesh"]
+    assert pod["priorityClassName"] == "high" and pod["schedulerName"] == "kai-scheduler"
+    assert container["resources"]["requests"]["memory"] == "500Gi" and container["resources"]["limits"]["memory"] == "800Gi"
+    assert "ssh" not in {volume["name"] for volume in pod["volumes"]}
+    checked = subprocess.run(["bash", "-n", "-c", script_of(made)], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_a_job_ends_with_its_first_pod_only_where_that_one_speaks_for_all():
+    assert "successPolicy" not in objects(["n0", "n1"], **EXEC)["job"]["spec"]
+    assert "successPolicy" not in objects(["n0", "n1"], **TORCH)["job"]["spec"]
+    together = {"framework": "exec", "exec": {"script": "true", "per": "group"}}
+    assert "successPolicy" in objects(["n0", "n1"], **together)["job"]["spec"]
+
+
+def run_script(script, tmp_path, **programs):
+    """Runs a pod's script with these programs on its path, which print what they are called with."""
+    for name, body in programs.items():
+        path = tmp_path / name
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "1", "HOME": str(tmp_path)}
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, env=env, timeout=60)
+
+
+def test_a_command_knows_its_place_and_its_environment(tmp_path):
+    env = [{"name": "ODD", "value": "a b'c$HOME"}, {"name": "PATH", "value": "$PATH:/opt/x y"}]
+    script = {"script": 'echo "$READINESS_INDEX/$READINESS_NODES $READINESS_GPUS_PER_NODE $ODD ${PATH##*:}"; exit 3', "per": "node"}
+    ran = run_script(script_of(objects(["n0", "n1"], framework="exec", exec=script, env=env)), tmp_path)
+    assert (ran.returncode, ran.stdout) == (3, "1/2 8 a b'c$HOME /opt/x y\n")
+    ran = run_script(script_of(objects(["n0"], framework="exec", exec={"command": ["printf", "%s|", "a b", "$HOME"]})), tmp_path)
+    assert (ran.returncode, ran.stdout) == (0, "a b|$HOME|")
+
+
+def test_torchrun_is_told_who_it_is_and_where_all_meet(tmp_path):
+    train = tmp_path / "train.py"
+    train.write_text("")
+    launch = {"script": str(train), "args": ["--note", "a b"]}
+    made = objects(["n0", "n1"], framework="torch", torch=launch)
+    ran = run_script(script_of(made), tmp_path, torchrun='printf "%s|" "$@"', getent="exit 0")
+    name = made["job"]["metadata"]["name"]
+    words = ["--nnodes", "2", "--nproc-per-node", "8", "--master-addr", f"{name}-0.{name}.default.svc", "--master-port", "29500"]
+    assert ran.stdout.split("|")[:-1] == [*words, "--node-rank", "1", str(train), "--note", "a b"]
+    made = objects(["n0", "n1"], framework="torch", torch={**launch, "rendezvous": "c10d"})
+    ran = run_script(script_of(made), tmp_path, torchrun='printf "%s|" "$@"', getent="exit 0")
+    assert "--rdzv-backend|c10d|--rdzv-endpoint" in ran.stdout and "--node-rank" not in ran.stdout
+    assert made["service"]["spec"]["ports"] == [{"name": "rendezvous", "port": 29500, "protocol": "TCP"}]
+
+
+@pytest.mark.parametrize(
+    ("framework", "words"),
+    [(TORCH, "the image has no torchrun"), ({"framework": "torch", "torch": {"script": "/no/such.py"}}, "there is no /no/such.py")],
+)
+def test_what_an_image_lacks_is_said_and_is_nobodys_fault(tmp_path, framework, words):
+    programs = {} if "torchrun" in words else {"torchrun": "exit 0"}
+    ran = run_script(script_of(objects(["n0"], **framework)), tmp_path, **programs)
+    assert ran.returncode == SETUP_EXIT_CODE
+    assert ran.stdout.startswith(SETUP_ERROR) and words in ran.stdout
+
+
+DCGMI = """case "$1" in discovery) exit 0;; esac; printf '%s|' "$@"; exit 226"""
+
+
+@pytest.mark.parametrize(
+    ("test", "options", "words"),
+    [
+        ("dcgm-level2", {}, "diag|--host|127.0.0.1:5555|--run|2|--json|--verbose|"),
+        ("dcgm-level1", {"tests": ["memory", "pcie"], "verbose": False}, "diag|--host|127.0.0.1:5555|--run|memory,pcie|--json|"),
+        ("dcgm-level3", {}, "diag|--host|127.0.0.1:5555|--run|3|--json|--verbose|--parameters|nvbandwidth.is_allowed=true|"),
+        ("dcgm-level1", {"host_engine": "dcgm.svc:5555"}, "diag|--host|dcgm.svc:5555|--run|1|--json|--verbose|"),
+    ],
+)
+def test_dcgm_is_asked_for_what_the_options_say_and_its_exit_status_is_kept(tmp_path, test, options, words):
+    entry = load_entry([shipped_catalog_dir()], f"diagnostics/{test}")
+    values, _explain = resolve_options(entry, options, "intra-node", "options")
+    launch = render(entry["exec"], {"options": values, "measure": entry["measure"]}, "exec")
+    script = script_of(objects(["n0"], framework="exec", exec=launch))
+    ran = run_script(script, tmp_path, dcgmi=DCGMI, **{"nv-hostengine": "sleep 30"})
+    assert (ran.returncode, ran.stdout) == (226, words), ran.stderr
+
+
+def test_a_host_engine_that_ends_at_once_is_a_fault_of_the_setup_with_its_own_words(tmp_path):
+    entry = load_entry([shipped_catalog_dir()], "diagnostics/dcgm-level1")
+    values, _explain = resolve_options(entry, {}, "intra-node", "options")
+    launch = render(entry["exec"], {"options": values, "measure": entry["measure"]}, "exec")
+    script = script_of(objects(["n0"], framework="exec", exec=launch))
+    ran = run_script(script, tmp_path, dcgmi="exit 1", **{"nv-hostengine": "echo no driver here; exit 1"})
+    assert ran.returncode == SETUP_EXIT_CODE and "no driver here" in ran.stdout and SETUP_ERROR in ran.stdout
 
 
 @given(st.text(min_size=1, max_size=300), st.text(min_size=1, max_size=300), st.integers(10, 63))

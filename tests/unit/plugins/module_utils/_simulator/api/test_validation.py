@@ -100,6 +100,7 @@ def test_a_pod_is_pinned_by_one_name_per_term() -> None:
     one = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
     assert pod_fields(affinity=affinity(matchFields=[one])) == set()
     assert f"{where}.matchFields[0].values" in pod_fields(affinity=affinity(matchFields=[{**one, "values": ["n1", "n2"]}]))
+    assert f"{where}.matchFields[0].values[0]" in pod_fields(affinity=affinity(matchFields=[{**one, "values": [""]}]))
     assert f"{where}.matchFields[0].key" in pod_fields(affinity=affinity(matchFields=[{**one, "key": "spec.x"}]))
     many = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n1", "n2"]}
     assert pod_fields(affinity=affinity(matchExpressions=[many])) == set()

@@ -79,6 +79,9 @@ def test_a_training_ends_with_its_members() -> None:
     world = World([{"kind": "crash", "node": NODES[0]}])
     assert any("ECC" in line for line in train(world, 0))
     assert any("remote process exited" in line for line in train(world, 1))
+    behind = World()
+    train(behind, 0)
+    assert behind.run(NODES, TRAIN, index=1, env={"PET_NNODES": "2", "PET_NODE_RANK": "1"}, gone=["job-0"]).outcome.exit_code == 0
     alone = World().run(NODES, TRAIN, index=1, env={"PET_NNODES": "2", "PET_NODE_RANK": "1"}, gone=["job-0"])
     assert alone.outcome.exit_code == 1 and "RendezvousTimeoutError" in alone.lines[-1]
 

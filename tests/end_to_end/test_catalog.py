@@ -1,0 +1,81 @@
+# Copyright (c) the gpu_cluster.readiness authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every test of the catalog runs through the real playbook, passes on healthy hardware, and finds what only it can find."""
+
+from __future__ import annotations
+
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import list_entries, load_entry
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_catalog_dir
+
+QUICK = {"min_bytes": "64M", "max_bytes": "1G", "iterations": 5}
+
+
+def category(test: str) -> dict:
+    """A short form of a test at the largest scale that it has."""
+    entry = load_entry([shipped_catalog_dir()], test)
+    scale = next(scale for scale in ("full-scale", "intra-rack", "intra-node") if scale in entry["test_scales"])
+    options = QUICK if entry["measure"]["kind"] == "nccl" else {}
+    return {"test": test, "test_scale": scale, "options": options}
+
+
+def test_every_test_of_the_catalog_passes_on_healthy_hardware(start_cluster):
+    cluster = start_cluster(racks=2, nodes_per_rack=2)
+    tests = list_entries([shipped_catalog_dir()])
+    request = {"categories": [category(test) for test in tests], "allow_no_criteria": True}
+    result = cluster.play("certify", {"certification": request})
+    assert result.status == 0, result.output
+    shown = {item["test"]: item for item in result.report["categories"]}
+    assert set(shown) == set(tests)
+    for test, item in shown.items():
+        assert item["verdict"] == "passed", (test, result.output)
+        for group in item["groups"]:
+            measurement = group["measurement"]
+            assert measurement["complete"] and measurement["values"], test
+            wanted = load_entry([shipped_catalog_dir()], test)["measure"].get("collective")
+            assert wanted in (None, measurement["values"].get("collective"))
+    assert shown["communication/nccl-loopback"]["groups"][0]["measurement"]["values"]["transport"] == "ib"
+    assert shown["communication/nccl-loopback-nvswitch"]["groups"][0]["measurement"]["values"]["transport"] == "nvlink"
+    assert cluster.objects_of_ours() == []
+
+
+def test_a_fault_that_only_one_kind_of_test_shows_is_named_by_it_at_its_node(start_cluster):
+    faults = [{"kind": "wrong_data", "node": "gpu-r0-n00"}, {"kind": "socket_fallback", "node": "gpu-r0-n01"}]
+    cluster = start_cluster(racks=1, nodes_per_rack=4, faults=faults)
+    tests = ["diagnostics/dcgm-level2", "communication/nccl-loopback", "training/smoke"]
+    request = {
+        "categories": [{**category(test), "test_scale": "intra-node"} for test in tests],
+        "allow_no_criteria": True,
+        "isolate": "never",
+        "bounds": {"retries": 0},
+    }
+    result = cluster.play("certify", {"certification": request})
+    assert result.status != 0
+    dcgm, loopback, smoke = result.report["categories"]
+    verdicts = [{group["nodes"][0]: group["verdict"] for group in item["groups"]} for item in (dcgm, loopback, smoke)]
+    assert verdicts[0]["gpu-r0-n00"] == "failed" and "HardwareFailureDetected" in result.reasons("gpu-r0-n00"), result.output
+    assert verdicts[1]["gpu-r0-n01"] == "failed" and "TransportFallback" in result.reasons("gpu-r0-n01"), result.output
+    for healthy in ("gpu-r0-n02", "gpu-r0-n03"):
+        assert result.node(healthy)["verdict"] == "passed"
+    assert "gpu-r0-n00" not in verdicts[1], "a node that is known to be broken is not tested again"
+
+
+def test_a_test_of_ones_own_is_one_file_in_a_directory_that_is_named(start_cluster, tmp_path):
+    entry = tmp_path / "mine" / "tests" / "site" / "hello.yml"
+    entry.parent.mkdir(parents=True)
+    entry.write_text(
+        "name: site/hello\ndescription: Says what it measured.\nframework: exec\nimage: {registry: ngc, repository: a/b, tag: '1'}\n"
+        "test_scales: [intra-node]\nmeasure: {kind: key_value}\n"
+        "options: {answer: {type: int, default: 42, description: The answer.}}\n"
+        "exec: {script: 'echo \"RESULT answer={{ options.answer }}\"'}\n"
+    )
+    cluster = start_cluster(racks=1, nodes_per_rack=2)
+    request = {"categories": [{"test": "site/hello", "test_scale": "intra-node", "criteria": ["measured.answer >= 42"]}]}
+    variables = {"certification": request, "readiness_catalog_dirs": [str(tmp_path / "mine")]}
+    result = cluster.play("certify", variables)
+    assert result.status == 0, result.output
+    request["categories"][0]["options"] = {"answer": 41}
+    result = cluster.play("certify", variables)
+    assert result.status != 0 and result.verdicts() == {"failed": {"gpu-r0-n00", "gpu-r0-n01"}}, result.output
+    entry.write_text(entry.read_text().replace("framework: exec", "framework: exce"))
+    result = cluster.play("certify", variables)
+    assert result.status != 0 and "hello.yml:3" in result.output and "exec" in result.output
