@@ -165,6 +165,7 @@ def _close(search: Search) -> Steps:
     """One closing round. True when it ended: proven, or nothing left to prove."""
     yield from search.all_of(_second_opinion(search, finding) for finding in search.findings if finding.kind == "node")
     links.join_ways(search)
+    yield from links.try_shared_ends(search)
     _unsteady_ends(search)
     yield from search.all_of(_firm_up(search, finding) for finding in search.findings if finding.kind == "node")
     before = search.changes
@@ -313,7 +314,7 @@ def _unsteady_ends(search: Search) -> None:
         if (
             finding.kind == "unresolved"
             and finding.witnesses
-            and all(search.explained(trial, without=finding) for trial in finding.witnesses)
+            and all(search.explained(trial, without=[finding]) for trial in finding.witnesses)
         ):
             search.retract(finding)
 
@@ -326,7 +327,7 @@ def _second_opinion(search: Search, finding: Finding) -> Steps:
     """
     node, transport = finding.left[0], finding.transport
     shared = [trial for trial in finding.witnesses if len(trial.nodes) > 1]
-    own = [trial for trial in shared if not search.explained(trial, without=finding)]
+    own = [trial for trial in shared if not search.explained(trial, without=[finding])]
     common = set.intersection(*(set(trial.nodes) for trial in own)) if own else set()
     weak = len(own) < len(shared) and (len(own) < 2 or common != {node})
     if not own or finding.kind_of_node == "intermittent" or not (weak or (len(own) == 2 and search.evidence.differ(own))):

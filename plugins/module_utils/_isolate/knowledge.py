@@ -154,8 +154,8 @@ class Knowledge(Engine):
         unresolved = any(finding.kind == "unresolved" and node in finding.left for finding in self.findings)
         return unresolved or node in self.lost or node in self.untested
 
-    def explained(self, trial: Trial, without: Finding | None = None, end: int = -1) -> bool:
-        """True when a named component, other than `without`, explains a failure of this test.
+    def explained(self, trial: Trial, without: t.Sequence[Finding] = (), end: int = -1) -> bool:
+        """True when a named component, not one of `without`, explains a failure of this test.
 
         end: a node in question. A pair it is an end of explains nothing if both passed together: then it may be the node.
         """
@@ -164,7 +164,7 @@ class Knowledge(Engine):
             both = finding.left + finding.right
             if finding.kind == "pair" and end in both and self.passed_together(both, finding.transport):
                 continue
-            if finding is without or (finding.transport != trial.transport and finding.kind_of_node != "node"):
+            if finding in without or (finding.transport != trial.transport and finding.kind_of_node != "node"):
                 continue
             sides = (finding.left, finding.right)
             if finding.kind == "rack-boundary" and finding.right:

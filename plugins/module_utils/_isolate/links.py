@@ -91,6 +91,30 @@ def until_sure(search: Search, finding: Finding, *, closing: bool = False) -> St
             finding.witnesses.append(asked[0])
 
 
+def try_shared_ends(search: Search) -> Steps:
+    """An end of several pairs: a node that mostly fails looks so too. With others it fails then, and the pairs do not."""
+    ends = [node for finding in search.findings if finding.kind == "pair" for node in finding.left + finding.right]
+    jobs = []
+    for node in sorted({node for node in ends if ends.count(node) > 1}):
+        pairs = [finding for finding in search.findings if finding.kind == "pair" and node in finding.left + finding.right]
+        if len({finding.transport for finding in pairs}) == 1 and search.end_odds(node, pairs) >= LEAST:
+            jobs.append(_with_others(search, node, pairs))
+    yield from search.all_of(jobs)
+
+
+def _with_others(search: Search, node: int, pairs: list[Finding]) -> Steps:
+    """A node with known-good neighbours that are in none of its pairs, until one of these tests fails or the pairs are likelier."""
+    transport = pairs[0].transport
+    out = {end for finding in pairs for end in finding.left + finding.right}
+    mates = [mate for mate in search.home(node) if mate not in out and search.good(mate, transport)]
+    for mate in mates[: search.limits["runs_per_test"]]:
+        purpose, hypothesis = "the end of several pairs with another node", "this node fails now and then"
+        trial = search.ask((node, mate), transport, purpose, hypothesis, avoid=out)
+        yield [trial]
+        if search.evidence.weight(trial) > CLEAR or search.end_odds(node, pairs) < LEAST:
+            return
+
+
 def apart(search: Search) -> list[tuple[Finding, int, int]]:
     """Pairs in doubt, each with a good node for its left end and one for its right end.
 

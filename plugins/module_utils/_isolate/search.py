@@ -7,6 +7,7 @@ The procedures in `suspects`, `pairs`, `links`, `boundaries` and `closure` work 
 
 from __future__ import annotations
 
+import itertools
 import math
 import typing as t
 
@@ -111,7 +112,7 @@ class Search(Knowledge):
         """
         failed: list[Trial] = []
         passed: list[Trial] = []
-        mine = self.accused.get(node)
+        mine = [self.accused[node]] if node in self.accused else []
         for trial in self.of_node[node]:
             if trial.transport != transport or not 2 <= len(trial.nodes) <= WIDE or self.explained(trial, without=mine, end=node):
                 continue
@@ -153,8 +154,8 @@ class Search(Knowledge):
     def pair_odds(self, finding: Finding) -> posterior.Pair:
         """What the tests of both ends say: a bad pair, an end that fails now and then, or chance."""
         one, two = finding.left[0], finding.right[0]
-        both, first = self._counts(one, {two}, finding.transport, finding)
-        _same, second = self._counts(two, {one}, finding.transport, finding)
+        both, first = self._counts(one, {two}, finding.transport, [finding])
+        _same, second = self._counts(two, {one}, finding.transport, [finding])
         unsteady = posterior.SOAK_ODDS if self.options["soak"] else posterior.PRIOR_ODDS["intermittent"]
         return posterior.pair(both, [first, second], self.outlier_rate(one), self._partners(one, two), unsteady)
 
@@ -163,7 +164,7 @@ class Search(Knowledge):
         if len(pairs) == 1:
             return self.pair_odds(pairs[0]).ends[pairs[0].right == (node,)]
         others = {end for finding in pairs for end in finding.left + finding.right} - {node}
-        inside, outside = self._counts(node, others, pairs[0].transport)
+        inside, outside = self._counts(node, others, pairs[0].transport, pairs)
         partners = min(self._partners(node, other) for other in others)
         return posterior.end_of_several(len(pairs), inside, outside, self.outlier_rate(node), partners)
 
@@ -172,9 +173,7 @@ class Search(Knowledge):
         home = self.home(one)
         return len(home) - 1 if two in home else len(self.names) - len(home)
 
-    def _counts(
-        self, node: int, others: set[int], transport: str, without: Finding | None = None
-    ) -> tuple[tuple[int, int], tuple[int, int]]:
+    def _counts(self, node: int, others: set[int], transport: str, pairs: t.Sequence[Finding]) -> tuple[tuple[int, int], tuple[int, int]]:
         """(failed, passed) tests of a node with any of these others, and without."""
         counts = {True: [0, 0], False: [0, 0]}
         known = self._passed_with(node, transport)
@@ -185,10 +184,10 @@ class Search(Knowledge):
             weight = self.evidence.weight(trial)
             if weight <= CLEAR:
                 counts[together][1] += 1
-            elif weight >= FAIL and (len(others) > 1 and together or not self.explained(trial, without=without, end=node)):
+            elif weight >= FAIL and not self.explained(trial, without=pairs, end=node):
                 # A large group, or one filled with others, has other reasons to fail than this end; and so has one with
-                # somebody it never passed with.
-                small = len(trial.nodes) <= SMALL and known.issuperset(trial.nodes)
+                # somebody it never passed with, or whose others never passed.
+                small = len(trial.nodes) <= SMALL and known.issuperset(trial.nodes) and self._others_work(node, trial)
                 counts[together][0] += together or small
         return (counts[True][0], counts[True][1]), (counts[False][0], counts[False][1])
 
@@ -209,6 +208,8 @@ class Search(Knowledge):
         outside = [trial for trial in failed if not _holds_any(trial, pairs)]
         if len(pairs) > 1 and self._one_way(node, pairs, known):
             return False
+        if not outside and not any(self.passed_together(finding.left + finding.right, transport) for finding in pairs):
+            return False  # nothing but its pairs failed, and none of them ever passed: they are what is bad
         if len(pairs) == 1 and len(outside) < 2 and not any(self.evidence.weight(trial) >= CLIP for trial in outside):
             return False  # a single run that may be noise tells nothing of an end
         if len(failed) < 2 or set.intersection(*(set(trial.nodes) for trial in failed)) != {node}:
@@ -227,7 +228,15 @@ class Search(Knowledge):
     def _mine(self, trial: Trial, node: int, pairs: t.Sequence[Finding], known: set[int]) -> bool:
         """Whether nothing but the node, or one of these pairs of it, explains a failed test."""
         whole = trial.asked in ((), trial.nodes) and known.issuperset(trial.nodes)  # not filled with others
-        return _holds_any(trial, pairs) or (whole and not self.explained(trial, end=node))
+        mine = _holds_any(trial, pairs) or (whole and self._others_work(node, trial))
+        return mine and not self.explained(trial, without=pairs, end=node)
+
+    def _others_work(self, node: int, trial: Trial) -> bool:
+        """Whether the others of a failed test work together: all of them, or each two of a few."""
+        rest = [mate for mate in trial.nodes if mate != node]
+        if len(rest) < 2 or self.passed_together(rest, trial.transport):
+            return True
+        return len(rest) <= SMALL and all(self.passed_together(two, trial.transport) for two in itertools.combinations(rest, 2))
 
     def try_unsteady(self, node: int, transport: str, apart: t.Collection[int] = ()) -> bool:
         """Accuse the node of failing now and then, if its failures are too many for chance and share nothing but it."""
