@@ -262,6 +262,21 @@ def test_an_end_of_a_bad_pair_that_met_a_bad_boundary_does_not_fail_now_and_then
         assert "intermittent" not in {kind for kind, _nodes in hard(conclude(made))} and exact(made), partner
 
 
+@pytest.mark.parametrize("seed", [1, 4, 7, 9])
+def test_a_node_that_is_the_end_of_several_bad_pairs_is_not_accused_itself(seed: int) -> None:
+    """A bad spine link carries a few pairs, some with a common end: that end works with all others."""
+    made = world([16] * 4, fault("route", (), 0.5, p=0.01), seed=seed, sigma=0.02)
+    assert {kind for kind, _nodes in hard(conclude(made))} == {"pair"}
+
+
+def test_a_node_that_mostly_fails_is_named_itself_and_not_its_pairs() -> None:
+    """It looks like several bad pairs until it is tried with others."""
+    named = [hard(conclude(world([16] * 4, fault("intermittent", [59], 0.55, p=0.8), seed=seed, sigma=0.02))) for seed in range(40)]
+    wrong = [seed for seed, found in enumerate(named) if any(nodes != ["n0059"] for _kind, nodes in found)]
+    assert sum(found == [("intermittent", ["n0059"])] or [nodes for _kind, nodes in found] == [["n0059"]] for found in named) >= 34, named
+    assert len(wrong) <= 2, wrong
+
+
 def test_the_story_of_a_pair_says_how_many_are_possible_and_how_sure_it_is() -> None:
     """An operator who waits for another wave sees what it is for."""
     made = world([16] * 4, fault("pair", [54, 60], 0.5))
@@ -288,7 +303,7 @@ def test_the_end_of_a_pair_that_is_accused_takes_the_pair_with_it() -> None:
 
 def test_runs_that_are_slow_by_chance_accuse_nobody() -> None:
     wrong = [seed for seed in range(60) if hard(conclude(world([16] * 4, seed=seed, sigma=0.02, transient=0.05)))]
-    assert len(wrong) <= 5, wrong  # it was one in four; slow runs that hit one node again and again look like a bad one
+    assert len(wrong) <= 3, wrong  # it was one in four; slow runs that hit one node again and again look like a bad one
 
 
 def test_a_waiting_test_that_lost_a_node_is_filled_up_again() -> None:
