@@ -8,7 +8,7 @@ import typing as t
 
 from . import links, pairs
 from . import suspects as single_suspects
-from .evidence import CONVICT
+from .evidence import CONVICT, FAIL
 from .node_sets import Combination, Nodes, circle, split
 from .search import Finding, Search
 from .soak import soak
@@ -21,6 +21,7 @@ CROWDED = (
 )
 
 LOAD_LEAST = 8  # nodes of two domains, below which nothing is called the load of many
+MOST_EXPLAINED = 8  # failed tests that two pairs are tried on, smallest first
 FEW = 4  # so many domains are compared with each other instead of being split further
 
 
@@ -338,15 +339,43 @@ def _blame_boundary(search: Search, unit: Nodes, combos: list[Combination], tria
         return
     witnesses = [trial for trial in trials if search.evidence.weight(trial) > 0]
     total = search.total(trials)
-    for _turn in range(search.limits["runs_per_test"]):
-        if total >= CONVICT and len(witnesses) > 1:
+    crossed_over = [(combos[0][0], combos[1][1]), (combos[1][0], combos[0][1])]
+    for turn in range(search.limits["runs_per_test"]):
+        few = len(unit) > 1 and two_pairs_explain(search, unit)
+        if total >= CONVICT and len(witnesses) > 1 and not few:
             break
-        again = [search.ask(a + b, "net", "half of the domain again", "the boundary of this domain") for a, b in combos]
-        yield again
+        # Each half with the partner of the other: a bad pair in each of the first two tests would not fail in these.
+        ways = crossed_over if turn % 2 == 0 else combos
+        again = [search.ask(a + b, "net", "half of the domain again, the other way round", "the boundary of this domain") for a, b in ways]
+        yield from search.all_of(search.settle(trial) for trial in again)
         total += search.total(again)
         witnesses += [trial for trial in again if search.evidence.weight(trial) > 0]
+        if search.crossed(unit):
+            for (left, right), trial in zip(combos, trials, strict=True):
+                yield from pairs.narrow_and_blame(search, left, right, "net", [trial])
+            return
     if total >= CONVICT:
         search.blame_boundary(unit, witnesses)
+
+
+def two_pairs_explain(search: Search, unit: Nodes) -> bool:
+    """Whether two bad pairs, each of one node inside and one outside, would explain every failed test across the boundary."""
+    mine = set(unit)
+    seen = {trial for node in unit for trial in search.of_node[node] if trial.shape == "cross" and not mine.issuperset(trial.nodes)}
+    failed = [trial for trial in seen if search.evidence.weight(trial) >= FAIL and not search.explained(trial)]
+    sets = sorted({trial.nodes for trial in failed}, key=lambda nodes: (len(nodes), nodes))[:MOST_EXPLAINED]
+    ways = [{number for number in range(len(sets)) if chosen >> number & 1} for chosen in range(1 << max(0, len(sets) - 1))]
+    return any(
+        all(_one_pair(search, mine, [set(sets[number]) for number in part]) for part in (way, set(range(len(sets))) - way)) for way in ways
+    )
+
+
+def _one_pair(search: Search, mine: set[int], tests: list[set[int]]) -> bool:
+    """Whether one pair across the boundary is in all of these tests, and was never seen to work."""
+    if not tests:
+        return True
+    common = set.intersection(*tests)
+    return any(search.passed_together((one, two), "net") is None for one in common & mine for two in common - mine)
 
 
 def boundary_control(search: Search, finding: Finding) -> Steps:

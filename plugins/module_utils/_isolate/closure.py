@@ -164,12 +164,17 @@ def _closing_set(search: Search, swap: bool) -> Nodes:
 def _close(search: Search) -> Steps:
     """One closing round. True when it ended: proven, or nothing left to prove."""
     yield from search.all_of(_second_opinion(search, finding) for finding in search.findings if finding.kind == "node")
+    links.join_ways(search)
+    yield from links.try_shared_ends(search)
     _unsteady_ends(search)
     yield from search.all_of(_firm_up(search, finding) for finding in search.findings if finding.kind == "node")
     before = search.changes
     search.proofs = []
-    members = _closing_set(search, swap=False)
-    side_jobs = [_classify(search, finding) for finding in search.findings if finding.kind == "node" and not finding.kind_of_node]
+    beside = links.apart(search)
+    mates = {mate for _finding, _one, mate in beside}
+    members = tuple(node for node in _closing_set(search, swap=False) if node not in mates)
+    side_jobs = [links.with_another(search, finding, finding.right[0], mate) for finding, _one, mate in beside]
+    side_jobs += [_classify(search, finding) for finding in search.findings if finding.kind == "node" and not finding.kind_of_node]
     side_jobs += [
         boundaries.boundary_control(search, finding) for finding in search.findings if finding.own_boundary and not finding.controls
     ]
@@ -177,14 +182,19 @@ def _close(search: Search) -> Steps:
     yield from partitions.reconsider_sides(search)
     verdict, proofs = results[0]
     if verdict == "pass" and _parked(search, False) and search.changes == before:
-        members = _closing_set(search, swap=True)
-        verdict, more = yield from _prove(search, members)
+        mates = {mate for _finding, mate, _two in beside}
+        members = tuple(node for node in _closing_set(search, swap=True) if node not in mates)
+        jobs = [links.with_another(search, finding, finding.left[0], mate) for finding, mate, _two in beside]
+        results = yield from search.all_of([_prove(search, members), *jobs])
+        verdict, more = results[0]
         proofs += more
     if search.changes != before or (verdict == "pass" and _reconsider(search)):
         return False
     if verdict == "pass":
         # What was sure enough may be less now that the noise is known better, or other pairs explain some of its failures.
+        yield from search.all_of(_firm_up(search, finding) for finding in search.findings if finding.kind == "node")
         yield from search.all_of(links.until_sure(search, finding) for finding in search.findings if finding.kind == "pair")
+        links.join_ways(search)
         _unsteady_ends(search)
         if search.changes != before:
             return False
@@ -265,7 +275,7 @@ def _reconsider(search: Search) -> bool:
             search.retract(pairs_[0])
             search.accuse(node, transport, CONVICT, [*pairs_[0].witnesses, *open_], "intermittent")
         elif len(common) == 1 and len(groups) > 2:
-            search.accuse(min(common), transport, CONVICT, open_, "intermittent")
+            search.try_common(min(common), transport, open_)
     for finding in list(search.findings):
         if finding.kind == "irreproducible" and all(search.explained(trial) for trial in finding.witnesses):
             search.retract(finding)
@@ -275,7 +285,7 @@ def _reconsider(search: Search) -> bool:
 def _firm_up(search: Search, finding: Finding) -> Steps:
     """What was enough to accuse a node may be less once the noise is known better: one more test with a new reference."""
     node, transport = finding.left[0], finding.transport
-    for _turn in range(2):
+    for _turn in range(search.limits["runs_per_test"]):
         if finding.kind_of_node == "intermittent" or search.sure(finding, "node") >= posterior.LEAST:
             return
         met = {mate for trial in search.of_node[node] for mate in trial.nodes if len(trial.nodes) == 2}
@@ -295,35 +305,60 @@ def _unsteady_ends(search: Search) -> None:
         if finding not in search.findings or finding.kind not in ("pair", "unresolved") or len(finding.left + finding.right) > FEW_NODES:
             continue
         for node in finding.left + finding.right:
-            apart = set(finding.left + finding.right) - {node} if finding.kind == "pair" else ()
-            if search.try_unsteady(node, finding.transport, apart):
+            mine = [other for other in search.findings if other.kind == "pair" and node in other.left + other.right]
+            mine = [other for other in mine if other.transport == finding.transport]
+            rest = set(finding.left + finding.right) - {node} if finding.kind == "pair" else ()
+            if search.try_unsteady(node, finding.transport, rest) or (mine and search.try_end(node, mine)):
                 break
     for finding in list(search.findings):
         if (
             finding.kind == "unresolved"
             and finding.witnesses
-            and all(search.explained(trial, without=finding) for trial in finding.witnesses)
+            and all(search.explained(trial, without=[finding]) for trial in finding.witnesses)
         ):
             search.retract(finding)
 
 
 def _second_opinion(search: Search, finding: Finding) -> Steps:
-    """When another finding explains a witness, the rest may be a bad pair: one more test with a new reference tells."""
+    """What is left of the case against a node when another finding explains a witness, or when the witnesses differ.
+
+    One persistent fault shows the same loss each time. One more test with a new reference, none of whom was in a failed
+    test with the node, tells whether it is the node.
+    """
     node, transport = finding.left[0], finding.transport
     shared = [trial for trial in finding.witnesses if len(trial.nodes) > 1]
-    own = [trial for trial in shared if not search.explained(trial, without=finding)]
-    if not shared or len(own) != 1 or len(own[0].nodes) != 2:
+    own = [trial for trial in shared if not search.explained(trial, without=[finding])]
+    common = set.intersection(*(set(trial.nodes) for trial in own)) if own else set()
+    weak = len(own) < len(shared) and (len(own) < 2 or common != {node})
+    if not own or finding.kind_of_node == "intermittent" or not (weak or (len(own) == 2 and search.evidence.differ(own))):
         return
-    known = {mate for trial in search.of_node[node] for mate in trial.nodes if len(trial.nodes) == 2}
-    reference = next((mate for mate in search.home(node) if mate not in known and search.good(mate, transport)), None)
+    met = {mate for trial in own for mate in trial.nodes}
+    reference = _new_reference(search, node, transport, met)
     if reference is None:
         return
-    verdict, trial = yield from search.decide((node, reference), transport, "accused with another reference", "a bad pair instead")
-    finding.witnesses.append(trial)
+    trial = search.ask((node, reference), transport, "accused with another reference", "a bad pair instead", avoid=met)
+    verdict = yield from search.settle(trial)
+    if verdict != "untested":
+        finding.witnesses.append(trial)
     if verdict == "pass":
         search.retract(finding)
-        partner = [mate for mate in own[0].nodes if mate != node][0]
-        yield from pairs.narrow_and_blame(search, (node,), (partner,), transport, own)
+        search.clear(trial)
+        for failed in own:
+            couples = [tuple(mate for mate in failed.nodes if mate != node)]
+            yield from pairs.narrow_and_blame(search, (node,), couples[0], transport, [failed])
+
+
+def _new_reference(search: Search, node: int, transport: str, met: t.Collection[int]) -> int | None:
+    """A known-good node that was in none of these tests: of the own domain, or of one that works with others."""
+    known = {mate for trial in search.of_node[node] for mate in trial.nodes if len(trial.nodes) == 2}
+    for mate in search.home(node):
+        if mate not in known and mate not in met and search.good(mate, transport):
+            return mate
+    behind = search.behind_boundary()
+    if transport != "net" or node in behind:
+        return None
+    others = [mate for unit in search.units for mate in unit.nodes if mate not in behind and mate not in met and search.good(mate, "net")]
+    return next((mate for mate in others if search.unit_of[mate] != search.unit_of[node] and search.crosses(search.unit_of[mate])), None)
 
 
 def _classify(search: Search, finding: Finding) -> Steps:
@@ -346,8 +381,8 @@ def _classify(search: Search, finding: Finding) -> Steps:
     elif verdict == "pass":
         finding.kind_of_node = "nic" if finding.transport == "net" else "nvl"
     else:
-        finding.kind_of_node = "node"
-        finding.note = "the test of the node alone could not be measured, so its network path may be at fault instead"
+        finding.kind_of_node = "node or nic" if finding.transport == "net" else "nvl"
+        finding.note = "the test of the node alone could not be measured, so the node itself may be at fault"
 
 
 def _against_reference(search: Search, finding: Finding, first: Trial) -> Steps:

@@ -27,6 +27,7 @@ STRONG_RATIO = 0.87  # a failure below this, and beyond 6 sigma, is never shrugg
 PRIOR_SIGMA, PRIOR_RUNS = 0.05, 4
 SIGMA_FLOOR, SIGMA_CEILING = 0.01, 0.15
 BASELINE_RUNS = 3
+DIFFERENT = 5  # times the noise, by which two losses are those of different faults
 DECIDED = 1.5  # standard errors by which the mean of repeats must clear a limit
 FLOOR_MARGIN, FLOOR_DOUBT = 0.04, 0.25  # a median this far above the expected value (more if few runs) means that it is a floor
 POOL = "all"
@@ -170,6 +171,21 @@ class Evidence:
         if verdict is None or not trial.binding or weight * verdict >= 0 or not (by_fleet or self._met):
             return weight
         return verdict if by_fleet else math.copysign(min(abs(weight), BINARY), verdict)
+
+    def differ(self, runs: t.Sequence[Trial]) -> bool:
+        """Whether the losses of runs differ by far more than the noise: then they do not show the same fault."""
+        losses = [loss for run in runs if (loss := self.deviation(run)) is not None]
+        return len(losses) > 1 and max(losses) - min(losses) > DIFFERENT * self.sigma
+
+    def alike(self, runs: t.Sequence[Trial]) -> list[Trial]:
+        """The most of these runs that show the same loss; a run without a value is like any other."""
+        losses = [(self.deviation(run), run) for run in runs]
+        groups = [
+            [run for other, run in losses if other is None or abs(other - loss) <= DIFFERENT * self.sigma / 2]
+            for loss, _run in losses
+            if loss is not None
+        ]
+        return max(groups, key=len, default=list(runs))
 
     def met(self, runs: t.Sequence[Trial], *, last: bool = False) -> bool | None:
         """Whether repeated runs of one group meet the criterion: their mean decides. None: too close to tell, run it again.

@@ -14,20 +14,24 @@ from .soak import soak
 from .trial import Trial
 from .waves import Steps
 
+ALONE = 4.5  # evidence of a combination tested alone: one clear failure, or two that are told as pass or fail only
 
-def blame_or_soak(search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
-    """Verify a combination and blame it; what does not fail again is soaked."""
+
+def blame_or_soak(
+    search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial], rivals: t.Sequence[set[int]] = ()
+) -> Steps:
+    """Verify a combination and blame it; what does not fail again is soaked. rivals: others found with it."""
     if any(_same(finding, left, right) for finding in search.findings):
         return
     together = set(left) | set(right)
-    failures = [trial for trial in witnesses if set(trial.asked or trial.nodes) == together and search.evidence.weight(trial) >= FAIL]
+    failures = _failures(search, left, right, transport, witnesses, rivals)
     controls, doubt = yield from _controls(search, left, right, transport, witnesses)
     if doubt or any(search.try_unsteady(side[0], transport, other) for side, other in ((left, right), (right, left)) if len(side) == 1):
         return  # a side by itself is at fault, and has been dealt with
     for _turn in range(search.limits["runs_per_test"]):
         if _enough(search, together, failures):
             break
-        run = search.ask(left + right, transport, "the suspected combination again", "a fault between these two sides", avoid=left + right)
+        run = _again(search, left + right, transport)
         yield [run]
         weight = search.evidence.weight(run)
         if run.outcome == "unmeasured":
@@ -39,34 +43,114 @@ def blame_or_soak(search: Search, left: Nodes, right: Nodes, transport: str, wit
             failures.append(run)
     if _enough(search, together, failures):
         if len(left) == len(right) == 1:
-            yield from until_sure(search, Finding("pair", transport, left, right, witnesses=failures, controls=controls))
+            finding = Finding("pair", transport, left, right, witnesses=failures, controls=controls)
+            yield from until_sure(search, finding, closing=transport == "net")
         yield from blame_sides(search, left, right, transport, [*failures, *(w for w in witnesses if w not in failures)], controls)
     else:
         search.unresolved(left + right, transport, "they fail together at times, too close to the limit to tell", [*witnesses, *failures])
 
 
-def until_sure(search: Search, finding: Finding) -> Steps:
+def _failures(
+    search: Search, left: Nodes, right: Nodes, transport: str, witnesses: list[Trial], rivals: t.Sequence[set[int]]
+) -> list[Trial]:
+    """Failed tests that are the doing of this combination: of nobody else, or of others of whom nothing else is known."""
+    together = set(left) | set(right)
+    if len(together) > 2:
+        return [trial for trial in witnesses if set(trial.asked or trial.nodes) == together and search.evidence.weight(trial) >= FAIL]
+    failed = [
+        trial
+        for trial in search.of_node[left[0]]
+        if right[0] in trial.nodes
+        and trial.transport == transport
+        and search.evidence.weight(trial) >= FAIL
+        and not search.explained(trial)
+        and not any(rival <= set(trial.nodes) for rival in rivals)
+    ]
+    smallest = min(failed, key=lambda trial: len(trial.nodes), default=None)
+    # One fault shows the same loss each time; runs that are slow by chance do not.
+    return [trial for trial in failed if smallest and not search.evidence.differ([smallest, trial])]
+
+
+def until_sure(search: Search, finding: Finding, *, closing: bool = False) -> Steps:
     """More tests of a pair until it is likelier than what else explains its failures.
 
-    Against an end that fails now and then speaks each end with another node, both in one wave; against chance the pair again.
+    Against an end that fails now and then speaks each end with another node, both in one wave, and the pair again; against
+    chance the pair again.
+    closing: a closing test follows, which has room for the ends (see `apart`).
     """
-    for _turn in range(search.limits["runs_per_test"]):
+    for _turn in range(2 * search.limits["runs_per_test"]):
         odds = search.pair_odds(finding)
-        if odds.bad >= LEAST:
+        if max(odds.bad, *odds.ends) >= LEAST or (closing and odds.chance <= odds.end):
             return
-        asked = [_pair_again(search, finding)] if odds.chance > odds.end else _ends_apart(search, finding)
-        if not asked:
-            return
+        ends = [] if odds.again else _ends_apart(search, finding)
+        asked = ends or [_again(search, finding.left + finding.right, finding.transport)]
         yield asked
-        if odds.chance <= odds.end:
+        if ends:
             finding.controls += asked
         elif search.evidence.weight(asked[0]) > 0:
             finding.witnesses.append(asked[0])
 
 
-def _pair_again(search: Search, finding: Finding) -> Trial:
-    both = finding.left + finding.right
-    return search.ask(both, finding.transport, "the suspected combination again", "a fault between these two sides", avoid=both)
+def try_shared_ends(search: Search) -> Steps:
+    """An end of several pairs: a node that mostly fails looks so too. With others it fails then, and the pairs do not."""
+    ends = [node for finding in search.findings if finding.kind == "pair" for node in finding.left + finding.right]
+    jobs = []
+    for node in sorted({node for node in ends if ends.count(node) > 1}):
+        pairs = [finding for finding in search.findings if finding.kind == "pair" and node in finding.left + finding.right]
+        if len({finding.transport for finding in pairs}) == 1 and search.end_odds(node, pairs) >= LEAST:
+            jobs.append(_with_others(search, node, pairs))
+    yield from search.all_of(jobs)
+
+
+def _with_others(search: Search, node: int, pairs: list[Finding]) -> Steps:
+    """A node with known-good neighbours that are in none of its pairs, until one of these tests fails or the pairs are likelier."""
+    transport = pairs[0].transport
+    out = {end for finding in pairs for end in finding.left + finding.right}
+    mates = [mate for mate in search.home(node) if mate not in out and search.good(mate, transport)]
+    for mate in mates[: search.limits["runs_per_test"]]:
+        purpose, hypothesis = "the end of several pairs with another node", "this node fails now and then"
+        trial = search.ask((node, mate), transport, purpose, hypothesis, avoid=out)
+        yield [trial]
+        if search.evidence.weight(trial) > CLEAR or search.end_odds(node, pairs) < LEAST:
+            return
+
+
+def apart(search: Search) -> list[tuple[Finding, int, int]]:
+    """Pairs in doubt, each with a good node for its left end and one for its right end.
+
+    The closing test has one end at a time, so the other can be tried with somebody else beside it. That somebody is
+    in the next closing test only; so whoever it misses there must have passed with it before.
+    """
+    result: list[tuple[Finding, int, int]] = []
+    if search.options["min_group_size"] > 2:
+        return result
+    busy = {node for finding in search.findings for node in finding.left + finding.right}
+    for finding in search.findings:
+        if finding.kind != "pair" or finding.transport != "net" or search.pair_odds(finding).bad >= LEAST:
+            continue
+        one, two = finding.left[0], finding.right[0]
+        met = {node for trial in finding.controls for node in trial.nodes}
+        near = [[node for node in search.home(end) if node not in busy and search.good(node, "net")] for end in (one, two)]
+        couples = [(at, c, d) for at, c in enumerate(near[1]) for d in near[0] if c != d]
+        couples.sort(key=lambda item: ((item[1] in met) + (item[2] in met), item))
+        for _at, c, d in couples:
+            if all(search.passed_together(both, "net") for both in ((one, d), (two, c), (c, d))):
+                busy |= {c, d}
+                result.append((finding, c, d))
+                break
+    return result
+
+
+def with_another(search: Search, finding: Finding, end: int, partner: int) -> Steps:
+    """One end of a pair with another node, beside a closing test."""
+    purpose, hypothesis = "control: each end of the suspected pair with another node", "this end by itself is at fault"
+    trial = search.ask((end, partner), finding.transport, purpose, hypothesis, avoid=finding.left + finding.right)
+    yield [trial]
+    finding.controls.append(trial)
+
+
+def _again(search: Search, both: Nodes, transport: str) -> Trial:
+    return search.ask(both, transport, "the suspected combination again", "a fault between these two sides", avoid=both)
 
 
 def _ends_apart(search: Search, finding: Finding) -> list[Trial]:
@@ -78,14 +162,15 @@ def _ends_apart(search: Search, finding: Finding) -> list[Trial]:
         partner = _partner(search, end, other, finding.transport, busy | met) or _partner(search, end, other, finding.transport, busy)
         if partner is not None:
             busy.update(partner)
-            purpose, hypothesis = "control: one end of the pair with another", "this end by itself is at fault"
+            purpose, hypothesis = "control: each end of the suspected pair with another node", "this end by itself is at fault"
             asked.append(search.ask(end + partner, finding.transport, purpose, hypothesis, avoid=finding.left + finding.right))
     return asked
 
 
 def _enough(search: Search, together: set[int], failures: list[Trial]) -> bool:
-    """Two failures at least, which have nothing in common but the two sides."""
-    if len(failures) < 2 or search.total(failures) < CONVICT:
+    """Two failures at least, which have nothing in common but the two sides; one run of these alone must not be noise."""
+    alone = [trial for trial in failures if set(trial.asked or trial.nodes) == together]
+    if len(failures) < 2 or search.total(failures) < CONVICT or search.total(alone) < ALONE:
         return False
     return set.intersection(*(set(trial.nodes) for trial in failures)) == together
 
@@ -101,7 +186,29 @@ def blame_sides(search: Search, left: Nodes, right: Nodes, transport: str, witne
     if any(_same(finding, left, right) for finding in search.findings):
         return
     strength = search.total(trial for trial in witnesses if search.evidence.weight(trial) > 0)
-    search.blame(Finding(kind, transport, left, right, strength=strength, witnesses=witnesses, controls=controls))
+    search.blame_way(Finding(kind, transport, left, right, strength=strength, witnesses=witnesses, controls=controls))
+
+
+def join_ways(search: Search) -> None:
+    """Bad pairs between all nodes of two domains that are left are the way between these domains."""
+    out = set(search.accused) | set(search.lost) | set(search.untested)
+    ways: dict[tuple[int, ...], list[Finding]] = {}
+    for finding in search.findings:
+        if finding.kind == "pair" and finding.transport == "net":
+            homes = tuple(sorted({search.unit_of[node] for node in finding.left + finding.right}))
+            ways.setdefault(homes, []).append(finding)
+    for homes, found in ways.items():
+        usable = [tuple(node for node in search.units[home].nodes if node not in out) for home in homes]
+        ends = {node for finding in found for node in finding.left + finding.right}
+        parked = {node for finding in search.findings if finding.kind == "pair" for node in finding.left + finding.right} - ends
+        seen = [[node for node in side if node not in parked] for side in usable]
+        if len(homes) < 2 or len(found) < 2 or len(found) < len(seen[0]) * len(seen[1]):
+            continue
+        witnesses = [trial for finding in found for trial in finding.witnesses]
+        for finding in found:
+            search.retract(finding)
+        strength = sum(finding.strength for finding in found)
+        search.blame_way(Finding("rack-boundary", "net", usable[0], usable[1], strength=strength, witnesses=witnesses))
 
 
 def _same(finding: Finding, left: Nodes, right: Nodes) -> bool:
@@ -287,7 +394,7 @@ def _way_or_node(search: Search, side: Nodes, other: Nodes, trials: list[Trial],
         )
         if verdict == "fail":
             strength = search.total(witnesses) + search.evidence.weight(trial)
-            search.blame(Finding("rack-boundary", transport, homes[0], homes[1], strength=strength, witnesses=[*witnesses, trial]))
+            search.blame_way(Finding("rack-boundary", transport, homes[0], homes[1], strength=strength, witnesses=[*witnesses, trial]))
             return True
     if verdict == "pass":
         # The way works for the others: does the node fail elsewhere too?

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A group failed although each of its parts is good: something between the parts. Which two do not work together?
 
-The members are numbered, and each wave tests the halves that share one bit of their number. A bad pair fails in the
-half that holds both ends, or in neither when the bit sets them apart; so a wave per bit leaves pairs that share no
-node, and these are tested in one wave more. Every combination of two was then in a test that passed, or is blamed, or
-the failure needs more members at once than two.
+Each wave tests the blocks that tell most of what is still open (see `splits`): halves, in which a bad pair fails if it
+has both ends there, and couples once few are open. What passed together in any test before is not open. Every
+combination of two was then in a test that passed, or is blamed, or the failure needs more members at once than two.
 """
 
 from __future__ import annotations
@@ -16,11 +15,14 @@ from . import links
 from .evidence import CLEAR, CONVICT
 from .node_sets import Combination, Nodes, circle, two_sides
 from .search import Search
-from .soak import SOAK_LEAST, soak
+from .soak import soak
+from .splits import Open, bits
+from .splits import members as things_of
 from .trial import Trial
 from .waves import Steps
 
 FEW_DOMAINS, MANY_DOMAINS = 3, 16
+FEW_AT_ONCE = 8  # nodes, whose failure is not called one of many at once
 MANY_RUNS = 4  # failures in a row, after which it is not chance that no two members explain them
 
 
@@ -90,7 +92,10 @@ def between(search: Search, members: t.Sequence[Nodes], transport: str, witnesse
     """The members failed together, each is good by itself: find and blame what is between two of them."""
     found = yield from _among(search, list(members), transport)
     for (left, right), trial in found.combinations:
-        yield from narrow_and_blame(search, left, right, transport, [*witnesses, trial])
+        if len(left) == len(right) == 1:
+            yield from links.blame_or_soak(search, left, right, transport, [*witnesses, trial], _rivals(found, left, right))
+        else:
+            yield from narrow_and_blame(search, left, right, transport, [*witnesses, trial])
     yield from search.all_of(many_at_once(search, nodes, transport, witnesses) for nodes in found.many)
     for nodes in found.stuck:
         search.unresolved(nodes, transport, "they fail together, and smaller groups of them cannot be measured", witnesses)
@@ -100,11 +105,16 @@ def narrow_and_blame(search: Search, left: Nodes, right: Nodes, transport: str, 
     """Two good sides that fail together: narrow to pairs of nodes, or keep the whole where every crossing fails."""
     found = yield from across(search, left, right, transport)
     for (one, two), trial in found.combinations:
-        yield from links.blame_or_soak(search, one, two, transport, [*witnesses, trial])
+        yield from links.blame_or_soak(search, one, two, transport, [*witnesses, trial], _rivals(found, one, two))
     for nodes in found.many:
         yield from many_at_once(search, nodes, transport, witnesses)
     for nodes in found.stuck:
         search.unresolved(nodes, transport, "they fail together, and smaller groups of them cannot be measured", witnesses)
+
+
+def _rivals(found: Found, left: Nodes, right: Nodes) -> list[set[int]]:
+    """The other combinations that were found: what holds one of those may fail because of it."""
+    return [{*one, *two} for (one, two), _trial in found.combinations if (one, two) != (left, right)]
 
 
 def many_at_once(search: Search, nodes: Nodes, transport: str, witnesses: list[Trial]) -> Steps:
@@ -119,7 +129,7 @@ def many_at_once(search: Search, nodes: Nodes, transport: str, witnesses: list[T
         seen.append(trial)
     if any(finding.kind == "unresolved" and set(finding.left) >= set(nodes) for finding in search.findings):
         return
-    flaky = len(nodes) <= SOAK_LEAST or any(search.evidence.weight(run) <= CLEAR for run in seen)
+    flaky = len(nodes) <= FEW_AT_ONCE or any(search.evidence.weight(run) <= CLEAR for run in seen)
     if verdict == "fail" and flaky:
         yield from soak(search, nodes, transport, [*witnesses, trial])
     elif verdict == "fail":
@@ -136,113 +146,100 @@ def many_needed(count: int) -> str:
     )
 
 
-# ----- by the bits of their numbers -----
+# ----- each wave halves what is open -----
 
 
 def _among(search: Search, members: list[Nodes], transport: str) -> Steps:
     """Among members of one set: Found."""
-    everybody = tuple(sorted(node for member in members for node in member))
-    live = list(range(len(members)))
-    apart = 0
-    for bit in reversed(range((len(members) - 1).bit_length())):
-        halves = [half for side in (0, 1) if (half := [at for at in live if at >> bit & 1 == side])]
-        if len(halves) < 2:
-            continue
-        verdicts, _trials = yield from _test(
-            search, [_union(members, half) for half in halves], [len(half) for half in halves], transport, everybody
-        )
-        if "untested" in verdicts:
-            return Found([], [], [_union(members, live)])
-        failing = [half for half, verdict in zip(halves, verdicts, strict=True) if verdict == "fail"]
-        if len(failing) == 2:
-            results = yield from search.all_of(_among(search, [members[at] for at in half], transport) for half in failing)
-            return _joined(results)
-        if failing:
-            live = failing[0]
-        else:
-            apart |= 1 << bit
-    couples = [(at, at ^ apart) for at in live if at < at ^ apart and at ^ apart in live]
-    sides = [(members[a], members[b]) for a, b in couples]
-    return (yield from _candidates(search, sides, transport, _union(members, live), everybody))
+    return (yield from _narrow(search, members, Open.among(len(members)), transport))
 
 
 def across(search: Search, left: Nodes, right: Nodes, transport: str) -> Steps:
     """Between nodes of two sides: Found. A whole combination comes back when every crossing fails."""
-    everybody = tuple(sorted(left + right))
-    if len(everybody) == 2:
-        trial = search.ask(everybody, transport, "two good nodes together", "a fault between them", avoid=everybody)
-        verdict = yield from search.settle(trial)
-        return Found([((left, right), trial)], [], []) if verdict == "fail" else Found([], [everybody], [])
-    one, two = list(range(len(left))), list(range(len(right)))
-    apart = 0
-    for bit in reversed(range((max(len(left), len(right)) - 1).bit_length())):
-        combos = [([at for at in one if at >> bit & 1 == side], [at for at in two if at >> bit & 1 == side]) for side in (0, 1)]
-        combos = [(a, b) for a, b in combos if a and b]
-        if combos == [(one, two)] or not combos:
-            apart |= 0 if combos else 1 << bit
-            continue
-        sides = [(_pick(left, a), _pick(right, b)) for a, b in combos]
-        verdicts, trials = yield from _test(search, [a + b for a, b in sides], [2] * len(sides), transport, everybody)
-        if "untested" in verdicts:
-            return Found([], [], [_pick(left, one) + _pick(right, two)])
-        failing = [combo for combo, verdict in zip(combos, verdicts, strict=True) if verdict == "fail"]
-        if len(failing) == 2:
-            return (yield from _both(search, _pick(left, one), _pick(right, two), sides, trials, transport, everybody))
+    members: list[Nodes] = [(node,) for node in left + right]
+    return (yield from _narrow(search, members, Open.across(len(left), len(right)), transport, len(left)))
+
+
+def _narrow(search: Search, members: list[Nodes], open_: Open, transport: str, cut: int = 0) -> Steps:
+    """Test the blocks that tell most, until couples are left: Found. cut: the first member of the second of two sides."""
+    while True:
+        _close_known(search, members, open_, transport)
+        live = _union(members, things_of(open_.live))
+        if not live:
+            return Found([], [_union(members, range(len(members)))], [])
+        whole = open_.complete(cut)
+        blocks = open_.wave(0 if whole else _room(search))
+        last = len(blocks) == open_.count(open_.live)
+        trials, verdicts = yield from _test(search, members, blocks, transport, _asked(open_, blocks))
+        failing = [(block, trial) for block, trial, verdict in zip(blocks, trials, verdicts, strict=True) if verdict == "fail"]
+        if not failing and "untested" in verdicts:
+            return Found([], [], [live])
+        if not failing and last:
+            return Found([], [live], [])
+        if len(failing) == 2 and whole:
+            return (yield from _both(search, members, open_, failing, transport, cut))
+        if len(failing) > 1 or any(block.bit_count() == 2 for block, _trial in failing):
+            return (yield from _inside(search, members, open_, failing, transport, cut))
+        for block, verdict in zip(blocks, verdicts, strict=True):
+            if verdict == "pass":
+                open_.close(block)
         if failing:
-            one, two = failing[0]
-        else:
-            apart |= 1 << bit
-    couples: list[Combination] = [((left[at],), (right[at ^ apart],)) for at in one if at ^ apart in two]
-    return (yield from _candidates(search, couples, transport, _pick(left, one) + _pick(right, two), everybody))
+            open_ = open_.inside(failing[0][0])
 
 
-def _both(
-    search: Search, left: Nodes, right: Nodes, sides: list[Combination], trials: list[Trial], transport: str, everybody: Nodes
-) -> Steps:
+def _inside(search: Search, members: list[Nodes], open_: Open, failing: list[tuple[int, Trial]], transport: str, cut: int) -> Steps:
+    """Blocks that failed: a block of two is found, into the others we look further."""
+    sides = [(tuple(members[at] for at in things_of(block)), trial) for block, trial in failing if block.bit_count() == 2]
+    deeper = [_narrow(search, members, open_.inside(block), transport, cut) for block, _trial in failing if block.bit_count() > 2]
+    results = yield from search.all_of(deeper)
+    return _joined([Found([((a, b), trial) for (a, b), trial in sides], [], []), *results])
+
+
+def _both(search: Search, members: list[Nodes], open_: Open, failing: list[tuple[int, Trial]], transport: str, cut: int) -> Steps:
     """Two disjoint crossings of these sides failed: if the two others fail too it is the whole, else look into each."""
-    (a, b), (c, d) = sides
-    others = [(a, d), (c, b)]
-    verdicts, more = yield from _test(search, [x + y for x, y in others], [2, 2], transport, everybody)
-    failing = [side for side, verdict in zip(others, verdicts, strict=True) if verdict == "fail"]
-    if len(failing) == 2:
-        return Found([((left, right), trial) for trial in trials[:1]], [], [])
-    results = yield from search.all_of(across(search, x, y, transport) for x, y in [*sides, *failing])
-    return _joined(results)
+    first = (1 << cut) - 1
+    (one, trial), (two, _other) = failing
+    others = [one & first | two & ~first, two & first | one & ~first]
+    trials, verdicts = yield from _test(search, members, others, transport, "the other halves of two sides that fail together")
+    more = [(block, run) for block, run, verdict in zip(others, trials, verdicts, strict=True) if verdict == "fail"]
+    if len(more) == 2:
+        sides = [_union(members, things_of(open_.live & side)) for side in (first, ~first)]
+        return Found([((sides[0], sides[1]), trial)], [], [])
+    return (yield from _inside(search, members, open_, [*failing, *more], transport, cut))
 
 
-def _candidates(search: Search, sides: list[Combination], transport: str, live: Nodes, everybody: Nodes) -> Steps:
-    """Test what the bits left: combinations that share no node."""
-    verdicts, trials = yield from _test(search, [a + b for a, b in sides], [2] * len(sides), transport, everybody)
-    found = [(side, trial) for side, trial, verdict in zip(sides, trials, verdicts, strict=True) if verdict == "fail"]
-    if found:
-        return Found(found, [], [])
-    if "untested" in verdicts:
-        return Found([], [], [live])
-    return Found([], [live], [])
+def _asked(open_: Open, blocks: list[int]) -> str:
+    """What a wave asks, for the operator."""
+    left = open_.count(open_.live)
+    what = "each by itself" if all(block.bit_count() == 2 for block in blocks) else "which half fails"
+    return f"which two do not work together, of {left} possible pairs: {what}" if left > 1 else "the only pair that is left"
 
 
-def _test(search: Search, groups: list[Nodes], counts: list[int], transport: str, everybody: Nodes) -> Steps:
-    """Verdicts and trials of groups; one with a single member, or known to pass, is not run."""
-    known = [search.passed_together(group, transport) for group in groups]
-    trials: list[Trial | None] = []
-    jobs = []
-    for group, count, pass_ in zip(groups, counts, known, strict=True):
-        if count < 2 or pass_:
-            trials.append(pass_)
-            continue
-        trial = search.ask(group, transport, "good groups together", "a fault between them", avoid=everybody)
-        trials.append(trial)
-        jobs.append(search.settle(trial))
-    verdicts = iter((yield from search.all_of(jobs)))
-    return ["pass" if count < 2 or pass_ else next(verdicts) for count, pass_ in zip(counts, known, strict=True)], trials
+def _test(search: Search, members: list[Nodes], blocks: t.Sequence[int], transport: str, purpose: str) -> Steps:
+    """Trials and verdicts of blocks."""
+    everybody = tuple(node for member in members for node in member)
+    trials = [
+        search.ask(_union(members, things_of(block)), transport, purpose, "a fault between two of them", avoid=everybody)
+        for block in blocks
+    ]
+    verdicts = yield from search.all_of(search.settle(trial) for trial in trials)
+    return trials, verdicts
+
+
+def _close_known(search: Search, members: list[Nodes], open_: Open, transport: str) -> None:
+    """What passed together before need not be tested again."""
+    for passed in search.passes[transport]:
+        open_.close(bits(at for at, member in enumerate(members) if passed.issuperset(member)))
+
+
+def _room(search: Search) -> int:
+    """How many small tests fit in one wave."""
+    fit = len(search.names) // max(2, int(search.options["min_group_size"]))
+    return min(fit, int(search.options["max_concurrent"]) or fit)
 
 
 def _union(members: t.Sequence[Nodes], which: t.Iterable[int]) -> Nodes:
     return tuple(sorted(node for at in which for node in members[at]))
-
-
-def _pick(nodes: Nodes, which: t.Iterable[int]) -> Nodes:
-    return tuple(nodes[at] for at in which)
 
 
 def _joined(results: t.Iterable[Found]) -> Found:

@@ -22,11 +22,13 @@ PRIOR_ODDS = {
     "intermittent": 2e-4,
     "rack-boundary": 1e-3,
     "partition": 1e-4,
-    "pair": 1e-5,
 }
+PAIR_ODDS = 4e-5  # that one given node has a bad way to some other one: each of them is one of many
+SOAK_ODDS = 1e-3  # that a node fails now and then, where a soak was asked for
+SHARED_ODDS = 0.05  # that a node with one bad way has another
 LEAST = 0.90  # below this a suspect stays a suspect
 MOST = 0.994  # the model itself is wrong more often than the rest
-USUAL_RATE, USUAL_RUNS = 1 / 400, 100  # runs that are slow by chance, before any were seen; worth so many runs
+USUAL_RATE, USUAL_RUNS = 1 / 400, 40  # runs that are slow by chance, before any were seen; worth so many runs
 BUSY_RATE = 0.01
 SELDOM, OFTEN = 0.3, 0.95  # how often an intermittent node shows, at least and at most
 
@@ -58,31 +60,66 @@ def unsteady(failed: int, passed: int, rate: float) -> float:
 
 
 class Pair(t.NamedTuple):
-    """Probabilities: of a bad pair, of failures by chance, and of an end that fails now and then."""
+    """Probabilities: of a bad pair, of failures by chance, and of each end that it fails now and then."""
 
     bad: float
     chance: float
-    end: float
+    ends: tuple[float, ...]
+    again: bool  # both once more tells more than each with another
+
+    @property
+    def end(self) -> float:
+        """Of either end."""
+        return sum(self.ends)
 
 
-def pair(together: tuple[int, int], ends: t.Sequence[tuple[int, int]], rate: float) -> Pair:
+def pair(
+    together: tuple[int, int],
+    ends: t.Sequence[tuple[int, int]],
+    rate: float,
+    partners: int,
+    unsteady_odds: float = PRIOR_ODDS["intermittent"],
+) -> Pair:
     """How likely a bad pair is, against an end that fails now and then, and against chance.
 
     together: (failed, passed) tests with both ends. ends: for each end (failed, passed) tests without the other.
+    unsteady_odds: that a node fails now and then, before anything was run.
+    partners: nodes that the other end may have been. Whatever an end does, it looks like a bad way to one of them for a
+    while: the tests that led to this one tell little between the two.
     """
     failed, passed = together
     others = sum(end[0] for end in ends)
-    logs = [math.log(PRIOR_ODDS["pair"]) + passed * math.log(rate) + others * math.log(rate)]
+    logs = [math.log(PAIR_ODDS / max(1, partners)) + passed * math.log(rate) + others * math.log(rate)]
     logs.append((failed + others) * math.log(rate))
     for missed, met in ends:
-        hits, tries = failed + missed, failed + missed + passed + met
-        share = min(max(hits / max(1, tries), SELDOM), OFTEN)
+        hits, misses = failed + missed, passed + met
         elsewhere = (others - missed) * math.log(rate)
-        logs.append(math.log(PRIOR_ODDS["intermittent"]) + hits * math.log(share) + (tries - hits) * math.log(1 - share) + elsewhere)
+        # How often such an end fails is not known: any share is as likely as any other.
+        logs.append(math.log(unsteady_odds) + _log_beta(hits, misses) + elsewhere)
     top = max(logs)
     bad, chance, *unsteady_ends = (math.exp(log - top) for log in logs)
     whole = bad + chance + sum(unsteady_ends)
-    return Pair(min(MOST, bad / whole), chance / whole, sum(unsteady_ends) / whole)
+    # The likelier end has failed and passed so often; the test that makes both equal tells most of it.
+    at = unsteady_ends.index(max(unsteady_ends))
+    open_ = bad > whole * (1 - LEAST) and failed + ends[at][0] <= passed + ends[at][1]
+    again = chance > sum(unsteady_ends) or open_
+    return Pair(min(MOST, bad / whole), chance / whole, tuple(end / whole for end in unsteady_ends), again)
+
+
+def end_of_several(pairs: int, inside: tuple[int, int], outside: tuple[int, int], rate: float, partners: int) -> float:
+    """How likely a node fails now and then that is the end of several blamed pairs, against these pairs being bad.
+
+    inside: (failed, passed) tests with another end of these pairs; outside: without.
+    """
+    bad = math.log(PAIR_ODDS / max(1, partners)) + (pairs - 1) * math.log(SHARED_ODDS / max(1, partners))
+    bad += (inside[1] + outside[0]) * math.log(rate)
+    end = math.log(PRIOR_ODDS["intermittent"]) + _log_beta(inside[0] + outside[0], inside[1] + outside[1])
+    return 1 / (1 + math.exp(min(bad - end, 700.0)))
+
+
+def _log_beta(hits: int, misses: int) -> float:
+    """The log of the chance of these tests in this order, on average over all shares of failures."""
+    return math.lgamma(hits + 1) + math.lgamma(misses + 1) - math.lgamma(hits + misses + 2)
 
 
 # ----- nodes that were tested alone -----

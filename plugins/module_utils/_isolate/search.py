@@ -1,222 +1,30 @@
 # Copyright (c) the gpu_cluster.readiness authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the search knows: who is cleared on which transport, who is accused, which components are blamed.
+"""Whom the tests accuse, and how surely.
 
 The procedures in `suspects`, `pairs`, `links`, `boundaries` and `closure` work on one `Search`.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import math
-import random
 import typing as t
 
 from . import posterior
-from .evidence import CLEAR, CLIP, CONVICT, FAIL, QUIET
+from .evidence import CLEAR, CLIP, CONVICT, FAIL
+from .knowledge import Finding, Knowledge
 from .node_sets import Nodes
-from .state import State
 from .trial import Trial
-from .waves import Engine, Steps
+
+__all__ = ["Finding", "Search"]
 
 SMALL = 4  # groups up to this size are repeats of their own, not steps on the way to a suspect
 WIDE = 64  # larger groups are no witnesses against a single node
 
 
-@dataclasses.dataclass(eq=False)
-class Finding:
-    """A component held responsible. kind: node, pair, partition, rack-boundary, irreproducible, unresolved.
-
-    left and right are the two sides of a pair, partition or boundary; of the others left holds the nodes.
-    """
-
-    kind: str
-    transport: str
-    left: Nodes
-    right: Nodes = ()
-    kind_of_node: str = ""  # node, nic, nvl, intermittent: the class of an accused node, once known
-    strength: float = CONVICT
-    witnesses: list[Trial] = dataclasses.field(default_factory=list)
-    controls: list[Trial] = dataclasses.field(default_factory=list)
-    note: str = ""
-
-    @property
-    def own_boundary(self) -> bool:
-        """True for the boundary of one domain: its nodes are good inside, and no references across."""
-        return self.kind == "rack-boundary" and not self.right
-
-
-class Search(Engine):
-    """The engine plus the knowledge gained so far."""
-
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
-        self.cleared: dict[str, set[int]] = {"net": set(), "nvl": set()}
-        self.passes: dict[str, list[frozenset[int]]] = {"net": [], "nvl": []}
-        self.pass_trials: dict[str, list[Trial]] = {"net": [], "nvl": []}
-        self.fine_alone: set[int] = set()
-        self.findings: list[Finding] = []
-        self.accused: dict[int, Finding] = {}
-        self.untested: dict[int, str] = {}
-        self.notes: list[str] = []
-        self.proofs: list[Trial] = []
-        self.references: list[Trial] = []  # good nodes alone, to compare accused ones with
-        self.leftover: list[tuple[list[tuple[Nodes, Trial]], str]] = []
-        self.random = random.Random(self.options["seed"])  # noqa: S311 (reproducible shuffles, no secret)
-        self.changes = 0
-        self._tainted: dict[tuple[str, int, int, int], set[int]] = {}
-        self._chance: tuple[tuple[int, int, int], list[tuple[Trial, bool]]] = ((-1, 0, 0), [])
-        self.reconsidered: dict[tuple[int, str], list[Finding]] = {}
-
-    # ----- verdict of a group -----
-
-    def total(self, trials: t.Iterable[Trial]) -> float:
-        """The evidence of several runs of one group."""
-        return sum(self.evidence.weight(trial) for trial in trials)
-
-    def settle(self, first: Trial, *, look_inside: bool = False) -> Steps:
-        """Repeat a test until it is clear: pass, fail or untested.
-
-        look_inside: the caller will test the parts anyway, so on a quiet fleet an unclear result is returned as gray.
-        """
-        yield [first]
-        runs = [first]
-        while True:
-            sum_ = self.total(runs)
-            if all(run.outcome == "unmeasured" for run in runs):
-                return "untested"
-            if first.nodes and not any(self.evidence.weight(run) for run in runs):
-                return "untested"  # there is nothing to compare these values with
-            if sum_ <= CLEAR:
-                break
-            if sum_ >= FAIL:
-                return "fail"
-            if look_inside and self.evidence.sigma <= QUIET:
-                return "gray"
-            if len(runs) >= self.limits["runs_per_test"]:
-                if sum_ >= 0:
-                    return "fail"
-                break
-            run = self.ask(first.nodes, first.transport, f"repeat: {first.purpose}", first.hypothesis)
-            yield [run]
-            runs.append(run)
-        self.clear(runs[-1])
-        return "pass"
-
-    def decide(self, nodes: t.Iterable[int], transport: str, purpose: str, hypothesis: str) -> Steps:
-        """Test a group until it is clear; returns (verdict, first trial)."""
-        trial = self.ask(nodes, transport, purpose, hypothesis)
-        verdict = yield from self.settle(trial)
-        return verdict, trial
-
-    # ----- cleared nodes -----
-
-    def clear(self, trial: Trial) -> None:
-        """The members of a passing group are jointly good on its transport. One node alone says nothing of a network."""
-        if len(trial.nodes) < 2:
-            self.fine_alone.update(trial.nodes)
-            return
-        self.cleared[trial.transport].update(trial.nodes)
-        self.passes[trial.transport].append(frozenset(trial.nodes))
-        self.pass_trials[trial.transport].append(trial)
-
-    def passed_together(self, nodes: t.Iterable[int], transport: str) -> Trial | None:
-        """A passing test that contained all of `nodes`, or None."""
-        wanted = frozenset(nodes)
-        for members, trial in zip(reversed(self.passes[transport]), reversed(self.pass_trials[transport]), strict=True):
-            if wanted <= members:
-                return trial
-        return None
-
-    def proven_inside(self, unit: Nodes) -> bool:
-        """True when these nodes of a domain passed together, or the only node passed alone."""
-        return unit[0] in self.fine_alone if len(unit) == 1 else self.passed_together(unit, "net") is not None
-
-    def good(self, node: int, transport: str) -> bool:
-        """Fit to be a reference: cleared on this transport, neither accused nor an end of a blamed pair, not lost."""
-        return node in self.cleared[transport] and node not in self.tainted(transport)
-
-    def tainted(self, transport: str) -> set[int]:
-        """Nodes never used as a reference on this transport."""
-        version = (transport, self.changes, len(self.lost), len(self.untested))
-        if version in self._tainted:
-            return self._tainted[version]
-        result = set(self.accused) | set(self.lost) | set(self.untested)
-        for finding in self.findings:
-            between = finding.kind in ("pair", "partition") and finding.transport != transport
-            if finding.kind not in ("irreproducible", "rack-boundary") and not between:
-                result.update(finding.left, finding.right)
-        self._tainted = {version: result}
-        return result
-
-    def behind_boundary(self) -> set[int]:
-        """Nodes of domains whose boundary is blamed or in doubt: good inside, no references across."""
-        homes = {
-            self.unit_of[node] for finding in self.findings if finding.kind == "rack-boundary" for node in finding.left + finding.right
-        }
-        return {node for home in homes for node in self.units[home].nodes}
-
-    def in_doubt(self, node: int) -> bool:
-        """Lost, untested or in an unresolved set: what failed with it may be its doing."""
-        unresolved = any(finding.kind == "unresolved" and node in finding.left for finding in self.findings)
-        return unresolved or node in self.lost or node in self.untested
-
-    def explained(self, trial: Trial, without: Finding | None = None) -> bool:
-        """True when a named component, other than `without`, explains a failure of this test."""
-        members = set(trial.nodes)
-        for finding in self.findings:
-            if finding is without or (finding.transport != trial.transport and finding.kind_of_node != "node"):
-                continue
-            left, right = members & set(finding.left), members & set(finding.right)
-            if finding.kind == "node" and left:
-                return True
-            span = set(self.span(finding.left)) if finding.own_boundary and trial.shape == "cross" else set()
-            if members & span and members - span:
-                return True
-            if finding.right and left and right:
-                return True
-        return False
-
-    def touched(self, nodes: t.Iterable[int], known: t.Sequence[Finding]) -> bool:
-        """True when a finding that is not in `known` concerns any of these nodes."""
-        wanted = set(nodes)
-        return any(not wanted.isdisjoint(new.left + new.right) for new in self.findings if new not in known)
-
-    def spare_partners(self, members: t.Iterable[int], transport: str) -> t.Iterable[int]:
-        """References for padding a group: of the same domain first; over the network also of others."""
-        members = set(members)
-        homes = {self.unit_of[node] for node in members}
-        tainted = self.tainted(transport)
-        usable = sorted(self.cleared[transport] - members - tainted)
-        near = [node for node in usable if self.unit_of[node] in homes]
-        if transport == "nvl":
-            # From the side of the domain that a good member is known to be on: another side would fail by itself.
-            known = members & self.cleared[transport]
-            sides = [side for side in self.sides(self.cleared[transport] & set(self.home(min(members))), transport) if known & set(side)]
-            return [node for node in near if node in sides[0]] if sides else near
-        behind = self.behind_boundary()
-        far = [node for node in usable if self.unit_of[node] not in homes and node not in behind]
-        works = {home for home in {self.unit_of[node] for node in far} if self.crosses(home)}
-        return near + sorted(far, key=lambda node: self.unit_of[node] not in works)
-
-    def home(self, node: int) -> Nodes:
-        """The domain of a node."""
-        return self.units[self.unit_of[node]].nodes
-
-    def span(self, nodes: t.Iterable[int]) -> Nodes:
-        """All nodes of the domains of these nodes."""
-        return tuple(sorted(node for unit in {self.unit_of[node] for node in nodes} for node in self.units[unit].nodes))
-
-    def domain_transport(self, unit: int) -> str:
-        """The transport on which a domain is tested first."""
-        return "nvl" if self.options["mnnvl"] and self.units[unit].real and len(self.units[unit].nodes) > 1 else "net"
-
-    def crosses(self, unit: int) -> bool:
-        """True when some node of the domain passed together with a node of another domain."""
-        nodes = set(self.units[unit].nodes)
-        return any(not members.isdisjoint(nodes) and not members <= nodes for members in self.passes["net"])
-
-    # ----- accusations -----
+class Search(Knowledge):
+    """What is known, and what follows from it against single components."""
 
     def case(self, node: int, transport: str) -> tuple[float, list[Trial], bool]:
         """Evidence against one node alone: its total, the failing tests, and whether nothing else explains them.
@@ -288,27 +96,6 @@ class Search(Engine):
         self.accuse(node, transport, total, failing)
         return True
 
-    def sides(self, nodes: t.Iterable[int], transport: str, through: t.Iterable[int] = ()) -> list[Nodes]:
-        """Nodes of a domain joined by passing tests inside it, the largest group first; other nodes may join them too."""
-        wanted = set(nodes)
-        group_of = {node: node for node in sorted(wanted | set(through))}
-        for node in group_of:
-            for trial in self.of_node[node]:
-                if trial.transport == transport and len(trial.nodes) > 1 and trial.shape != "cross" and self.group_passed(trial):
-                    mates = {group_of[mate] for mate in trial.nodes if mate in group_of}
-                    for mate in group_of:
-                        if group_of[mate] in mates:
-                            group_of[mate] = group_of[node]
-        groups: dict[int, list[int]] = {}
-        for node in sorted(wanted):
-            groups.setdefault(group_of[node], []).append(node)
-        return sorted((tuple(group) for group in groups.values()), key=lambda group: (-len(group), group))
-
-    def group_passed(self, trial: Trial) -> bool:
-        """Whether all runs of the same group together say that it passes: one of several may have passed by chance."""
-        runs = [run for run in self.of_node[trial.nodes[0]] if run.nodes == trial.nodes and run.transport == trial.transport]
-        return self.total(runs) <= CLEAR
-
     def _failed_on_every_side(self, node: int, failing: list[Trial]) -> bool:
         """Whether the node failed with each group of its domain that works together: else it may belong to another side."""
         good = [mate for mate in self.home(node) if mate != node and self.good(mate, "nvl")]
@@ -319,14 +106,15 @@ class Search(Engine):
         """Evidence that a node fails now and then, from its tests that nothing else explains; and the failed ones.
 
         Only failures with others that it passed with too: it fails now and then. Of the large groups that led to the
-        node only the smallest counts: they were picked because they failed.
+        node only the smallest counts: they were picked because they failed. Only failures of the same loss: runs that are
+        slow by chance differ.
         apart: nodes whose tests with this one do not count.
         """
         failed: list[Trial] = []
         passed: list[Trial] = []
-        mine = self.accused.get(node)
+        mine = [self.accused[node]] if node in self.accused else []
         for trial in self.of_node[node]:
-            if trial.transport != transport or not 2 <= len(trial.nodes) <= WIDE or self.explained(trial, without=mine):
+            if trial.transport != transport or not 2 <= len(trial.nodes) <= WIDE or self.explained(trial, without=mine, end=node):
                 continue
             weight = self.evidence.weight(trial)
             if weight <= CLEAR:
@@ -337,7 +125,7 @@ class Search(Engine):
         known = {mate for trial in passed for mate in trial.nodes}
         failed = [trial for trial in failed if known.issuperset(trial.nodes)]
         large = sorted((trial for trial in failed if len(trial.asked or trial.nodes) > SMALL), key=lambda trial: len(trial.nodes))
-        failed = [trial for trial in failed if trial not in large[1:]]
+        failed = self.evidence.alike([trial for trial in failed if trial not in large[1:]])
         return posterior.unsteady(len(failed), len(passed), self.outlier_rate(node, repeated=False)), failed
 
     def sure(self, finding: Finding, kind: str) -> float:
@@ -353,11 +141,12 @@ class Search(Engine):
                 trial.transport == finding.transport and len(trial.nodes) > 1 and self.evidence.weight(trial) <= CLEAR
                 for trial in self.of_node[node]
             )
+            shown = self.evidence.alike(shown)
             rate = self.outlier_rate(node, repeated=False)
             now_and_then = posterior.confidence(kind, posterior.unsteady(len(shown), passed, rate))
             # Accused as a bad node, it passed later: what speaks against it is then less, and may still be enough.
             always = 0.0 if finding.kind_of_node == "intermittent" else posterior.confidence("node", self.case(node, finding.transport)[0])
-            return max(now_and_then, always)
+            return max(now_and_then, always, finding.sure)
         clip = self.clip(finding.left[0])
         weights = sorted((min(self.evidence.weight(trial), clip) for trial in finding.witnesses), reverse=True)
         return posterior.confidence(kind, min(finding.strength, sum(weight for weight in weights if weight > 0)))
@@ -365,20 +154,89 @@ class Search(Engine):
     def pair_odds(self, finding: Finding) -> posterior.Pair:
         """What the tests of both ends say: a bad pair, an end that fails now and then, or chance."""
         one, two = finding.left[0], finding.right[0]
-        counts: dict[tuple[int, ...], list[int]] = {(one, two): [0, 0], (one,): [0, 0], (two,): [0, 0]}
-        for node, other in ((one, two), (two, one)):
-            for trial in self.of_node[node]:
-                if trial.transport != finding.transport or len(trial.nodes) < 2 or (node == two and other in trial.nodes):
-                    continue
-                key = (one, two) if other in trial.nodes else (node,)
-                weight = self.evidence.weight(trial)
-                if weight <= CLEAR:
-                    counts[key][1] += 1
-                elif weight >= FAIL and not self.explained(trial, without=finding):
-                    # A large group has other reasons to fail than this end.
-                    counts[key][0] += other in trial.nodes or len(trial.asked or trial.nodes) <= SMALL
-        both, first, second = ((failed, passed) for failed, passed in (counts[one, two], counts[one,], counts[two,]))
-        return posterior.pair(both, [first, second], self.outlier_rate(one))
+        both, first = self._counts(one, {two}, finding.transport, [finding])
+        _same, second = self._counts(two, {one}, finding.transport, [finding])
+        unsteady = posterior.SOAK_ODDS if self.options["soak"] else posterior.PRIOR_ODDS["intermittent"]
+        return posterior.pair(both, [first, second], self.outlier_rate(one), self._partners(one, two), unsteady)
+
+    def end_odds(self, node: int, pairs: t.Sequence[Finding]) -> float:
+        """How likely a node fails now and then that is an end of these pairs."""
+        if len(pairs) == 1:
+            return self.pair_odds(pairs[0]).ends[pairs[0].right == (node,)]
+        others = {end for finding in pairs for end in finding.left + finding.right} - {node}
+        inside, outside = self._counts(node, others, pairs[0].transport, pairs)
+        partners = min(self._partners(node, other) for other in others)
+        return posterior.end_of_several(len(pairs), inside, outside, self.outlier_rate(node), partners)
+
+    def _partners(self, one: int, two: int) -> int:
+        """How many nodes the other end of a pair may be: inside the domain, or outside."""
+        home = self.home(one)
+        return len(home) - 1 if two in home else len(self.names) - len(home)
+
+    def _counts(self, node: int, others: set[int], transport: str, pairs: t.Sequence[Finding]) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(failed, passed) tests of a node with any of these others, and without."""
+        counts = {True: [0, 0], False: [0, 0]}
+        known = self._passed_with(node, transport)
+        for trial in self.of_node[node]:
+            if trial.transport != transport or len(trial.nodes) < 2:
+                continue
+            together = not others.isdisjoint(trial.nodes)
+            weight = self.evidence.weight(trial)
+            if weight <= CLEAR:
+                counts[together][1] += 1
+            elif weight >= FAIL and not self.explained(trial, without=pairs, end=node):
+                # A large group, or one filled with others, has other reasons to fail than this end; and so has one with
+                # somebody it never passed with, or whose others never passed.
+                small = len(trial.nodes) <= SMALL and known.issuperset(trial.nodes) and self._others_work(node, trial)
+                counts[together][0] += together or small
+        return (counts[True][0], counts[True][1]), (counts[False][0], counts[False][1])
+
+    def _passed_with(self, node: int, transport: str) -> set[int]:
+        """Whom a node passed with."""
+        trials = [trial for trial in self.of_node[node] if trial.transport == transport and self.evidence.weight(trial) <= CLEAR]
+        return {mate for trial in trials for mate in trial.nodes if len(trial.nodes) > 1}
+
+    def try_end(self, node: int, pairs: t.Sequence[Finding]) -> bool:
+        """Accuse an end of blamed pairs of failing now and then, if that explains its tests better than the pairs."""
+        sure = self.end_odds(node, pairs)
+        if sure < posterior.LEAST:
+            return False
+        transport = pairs[0].transport
+        known = self._passed_with(node, transport)
+        trials = [trial for trial in self.of_node[node] if trial.transport == transport and 2 <= len(trial.nodes) <= WIDE]
+        failed = [trial for trial in trials if self.evidence.weight(trial) >= FAIL and self._mine(trial, node, pairs, known)]
+        outside = [trial for trial in failed if not _holds_any(trial, pairs)]
+        if len(pairs) > 1 and self._one_way(node, pairs, known):
+            return False
+        if not outside and not any(self.passed_together(finding.left + finding.right, transport) for finding in pairs):
+            return False  # nothing but its pairs failed, and none of them ever passed: they are what is bad
+        if len(pairs) == 1 and len(outside) < 2 and not any(self.evidence.weight(trial) >= CLIP for trial in outside):
+            return False  # a single run that may be noise tells nothing of an end
+        if len(failed) < 2 or set.intersection(*(set(trial.nodes) for trial in failed)) != {node}:
+            return False
+        passed = sum(self.evidence.weight(trial) <= CLEAR for trial in trials)
+        strength = posterior.unsteady(len(failed), passed, self.outlier_rate(node, repeated=False))
+        self.accuse(node, transport, strength, failed, "intermittent")
+        self.accused[node].sure = min(sure, posterior.MOST)
+        return True
+
+    def _one_way(self, node: int, pairs: t.Sequence[Finding], known: set[int]) -> bool:
+        """Whether the pairs of a node all lead to one other domain that it never passed with: the way to it, not the node."""
+        homes = {self.unit_of[end] for finding in pairs for end in finding.left + finding.right if end != node}
+        return len(homes) == 1 and self.unit_of[node] not in homes and known.isdisjoint(self.units[min(homes)].nodes)
+
+    def _mine(self, trial: Trial, node: int, pairs: t.Sequence[Finding], known: set[int]) -> bool:
+        """Whether nothing but the node, or one of these pairs of it, explains a failed test."""
+        whole = trial.asked in ((), trial.nodes) and known.issuperset(trial.nodes)  # not filled with others
+        mine = _holds_any(trial, pairs) or (whole and self._others_work(node, trial))
+        return mine and not self.explained(trial, without=pairs, end=node)
+
+    def _others_work(self, node: int, trial: Trial) -> bool:
+        """Whether the others of a failed test work together: all of them, or each two of a few."""
+        rest = [mate for mate in trial.nodes if mate != node]
+        if len(rest) < 2 or self.passed_together(rest, trial.transport):
+            return True
+        return len(rest) <= SMALL and all(self.passed_together(two, trial.transport) for two in itertools.combinations(rest, 2))
 
     def try_unsteady(self, node: int, transport: str, apart: t.Collection[int] = ()) -> bool:
         """Accuse the node of failing now and then, if its failures are too many for chance and share nothing but it."""
@@ -386,6 +244,18 @@ class Search(Engine):
         if len(failed) < 2 or not posterior.convicts("intermittent", strength):
             return False
         if set.intersection(*(set(trial.nodes) for trial in failed)) != {node}:
+            return False
+        self.accuse(node, transport, strength, failed, "intermittent")
+        return True
+
+    def try_common(self, node: int, transport: str, failed: list[Trial]) -> bool:
+        """Accuse the one node that all failures have in common, if so many of the same loss are no chance."""
+        failed = self.evidence.alike(failed)
+        passed = sum(
+            len(trial.nodes) > 1 and trial.transport == transport and self.evidence.weight(trial) <= CLEAR for trial in self.of_node[node]
+        )
+        strength = posterior.unsteady(len(failed), passed, self.outlier_rate(node))
+        if len(failed) < 2 or not posterior.convicts("intermittent", strength):
             return False
         self.accuse(node, transport, strength, failed, "intermittent")
         return True
@@ -411,6 +281,16 @@ class Search(Engine):
                 self.retract(finding)  # the boundary between this domain and another is now explained
         self.blame(Finding("rack-boundary", "net", nodes, strength=total, witnesses=witnesses))
         return True
+
+    def blame_way(self, finding: Finding) -> None:
+        """Hold what is between two sides responsible; of a domain with one usable node it is the network path of that node."""
+        out = set(self.accused) | set(self.lost) | set(self.untested)
+        left = [set(self.span(side)) - out for side in (finding.left, finding.right)]
+        alone = [side for side in left if len(side) == 1]
+        if finding.kind == "rack-boundary" and len(alone) == 1 and len(self.units) == 2:
+            self.accuse(min(alone[0]), "net", finding.strength, finding.witnesses)
+        else:
+            self.blame(finding)
 
     def accuse(self, node: int, transport: str, strength: float, witnesses: list[Trial], kind_of_node: str = "") -> None:
         """Hold one node responsible, and no pair that it is an end of."""
@@ -445,3 +325,8 @@ class Search(Engine):
     def irreproducible(self, nodes: t.Iterable[int], transport: str, witnesses: t.Sequence[Trial] = ()) -> None:
         """Something failed among these nodes and could not be made to fail again."""
         self.blame(Finding("irreproducible", transport, tuple(sorted(nodes)), strength=0.0, witnesses=list(witnesses)))
+
+
+def _holds_any(trial: Trial, pairs: t.Iterable[Finding]) -> bool:
+    """Whether both ends of one of these pairs are in a test."""
+    return any(set(finding.left + finding.right) <= set(trial.nodes) for finding in pairs)

@@ -8,6 +8,7 @@ import re
 import typing as t
 from collections import Counter
 
+from .._common.words import counted
 from .evidence import FAIL
 from .explain import class_of, component, domains_of, unique
 from .search import Search
@@ -23,7 +24,9 @@ def suspected(search: Search) -> list[str]:
         kind = class_of(search, finding)
         name = component(search, finding, kind)["name"]
         failed = sum(search.evidence.weight(trial) > 0 for trial in unique(finding.witnesses))
-        told.append(f"{name} ({finding.note.split(':')[0] or kind}; {failed} failed tests)")
+        sure = search.sure(finding, kind)
+        chance = f", {100 * sure:.0f} % sure" if sure else ""
+        told.append(f"{name} ({finding.note.split(':')[0] or kind}{chance}; {counted(failed, 'failed test')})")
     seen: set[int] = set()
     failures = [trial for trial in search.trials if search.evidence.weight(trial) >= FAIL and not search.explained(trial)]
     for trial in sorted(failures, key=lambda trial: (len(trial.nodes), trial.wave)):

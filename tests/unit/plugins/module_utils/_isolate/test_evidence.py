@@ -131,3 +131,13 @@ def test_where_no_criterion_binds_two_groups_are_compared() -> None:
     assert evidence.weight(slow) == -BINARY, "with nothing to compare, complete and correct has to do"
     evidence.learn(good)
     assert evidence.weight(slow) > 4 and evidence.weight(good) < -2.9
+
+
+@given(st.lists(st.floats(40.0, 84.0), min_size=1, max_size=8), st.integers(1, 4))
+def test_runs_of_one_fault_are_alike_and_runs_slow_by_chance_are_told_from_them(others: list[float], repeats: int) -> None:
+    """Of failures of any loss those count that agree: never fewer than the repeats of one, and never two that differ."""
+    evidence = Evidence(0.01)
+    runs = [trial(value) for value in others] + [trial(60.0)] * repeats
+    alike = evidence.alike(runs)
+    assert len(alike) >= repeats and not evidence.differ(alike)
+    assert evidence.alike([]) == [] and evidence.alike([trial(None, outcome="failed")] * 3)

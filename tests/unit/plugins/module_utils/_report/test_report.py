@@ -257,7 +257,7 @@ def test_the_text_says_that_something_between_nodes_is_suspected_when_each_of_th
     made["categories"][0]["isolation"] = {"findings": [], "conclusion": concluded}
     told = " ".join(check(made).split())
     assert "64 of 64 nodes known good; suspected: something between 8 nodes of r3 (failed together in wave 1, each passed with" in told
-    assert "suspected: gpu-r3-n02 and gpu-r3-n05 (pair; " in told
+    assert "suspected: gpu-r3-n02 and gpu-r3-n05 (pair, " in told
 
 
 @pytest.mark.parametrize("ends", [("gpu-r3-n02", "gpu-r3-n05"), ("gpu-r3-n02", "gpu-r7-n05")])
