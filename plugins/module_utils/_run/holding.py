@@ -82,11 +82,12 @@ class Holding:
             make_keys(self._client, self._namespace, batch.run_id, batch.category, owner, batch.template["ssh_port"])
         return owner
 
-    def clean_up(self, lost_nodes: t.Container[str], outage_s: float) -> CleanupProof:
+    def clean_up(self, lost_nodes: t.Container[str], outage_s: float | None = None) -> CleanupProof:
         """Removes everything of the batch, unless another runs this run now: then what is there is not ours.
 
-        outage_s: how long an API server that is away is waited for.
+        outage_s: how long an API server that is away is waited for; None: as long as the batch may wait.
         """
+        outage_s = self._batch.api_outage_s if outage_s is None else outage_s
         self._cleaning = True
         try:
             refuse_if_alive(self._client.hurried(), self._namespace, self._batch.run_id, self._batch.owner)

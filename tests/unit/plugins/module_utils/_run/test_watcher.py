@@ -29,7 +29,7 @@ class Server:
             self._listed(self)
         return types.SimpleNamespace(items=[project(item) for item in self.things], resource_version="1")
 
-    def watch(self, _path, *, resource_version, label_selector, timeout_s):
+    def watch(self, _path, *, resource_version, label_selector, timeout_s, silence_s):
         self._ask("watch")
         yield from (self._watched(self) or ()) if self._watched else ()
 
