@@ -194,4 +194,4 @@ def test_what_a_dead_control_node_left_removes_itself_suspended_jobs_and_keys_to
     while cluster.objects_of_ours():
         assert time.monotonic() < deadline, cluster.objects_of_ours()
         time.sleep(0.5)
-    assert api.get(JOB.path("default"))["items"] == []
+    assert list(api.list(JOB.path("default"))) == []
