@@ -141,7 +141,7 @@ def test_an_answer_of_another_shape_comes_with_status_200(kubeconfig: pathlib.Pa
 
 @pytest.mark.parametrize(
     ("kind", "lines"),
-    [("wclose", []), ("w410", [EVENTS[0], b"Expired"]), ("w500", [EVENTS[0], b"InternalError"]), 
+    [("wclose", []), ("w410", [EVENTS[0], b"Expired"]), ("w500", [EVENTS[0], b"InternalError"]),
      ("wgarbage", [EVENTS[0], b"html", EVENTS[1]]), ("wnull", [EVENTS[0], b'"object": null', EVENTS[1]])],
 )  # fmt: skip
 def test_a_watch_begins_well_and_is_then_spoilt(kubeconfig: pathlib.Path, kind: str, lines: list[bytes]) -> None:

@@ -9,6 +9,7 @@ The last rank prints its steps, the first its checkpoints, in the layout of Mega
 
 import argparse
 import datetime
+import math
 import os
 import sys
 import time
@@ -109,10 +110,10 @@ def main():
         mean = float(mean) / ranks
         steps = iteration % options.log_interval or options.log_interval
         took = (time.perf_counter() - since) / steps
-        bad += mean != mean
+        bad += math.isnan(mean)
         if rank == ranks - 1:
             shown = f"grad norm: {float(norm):.3f}"
-            loss_text = "" if mean != mean else f" lm loss: {mean:.6E} |"
+            loss_text = "" if math.isnan(mean) else f" lm loss: {mean:.6E} |"
             print(
                 f" [{clock()}] iteration {iteration:8d}/{options.train_iters:8d} | consumed samples: {iteration * batch:12d} | "
                 f"elapsed time per iteration (ms): {took * 1e3:.1f} | throughput per GPU (TFLOP/s/GPU): {work / took / 1e12:.1f} | "

@@ -71,7 +71,7 @@ class Engine:
         self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S), eyes.departure)
         self._health = Health(eyes.unwell, batch.planned)
         self._fitness = Fitness(self._contact, self._health, batch.planned, batch.template.get("tolerations", ()))
-        self._questions = Questions(self._steps, self._contact, batch.bounds, lambda *step: self._submit(*step))
+        self._questions = Questions(self._steps, self._contact, batch.bounds, self._ask)
         self._groups = Groups(batch)
         self._live: dict[str, Attempt] = {}  # by object name
         self._busy: dict[str, str] = {}  # node → attempt that holds it
@@ -453,6 +453,10 @@ class Engine:
 
     def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
         self._workers.submit(attempt, step, work)
+
+    def _ask(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
+        """A step by which nothing changes in the cluster."""
+        self._submit(attempt, step, work)
 
     def _note(self, attempt: Attempt, event: JournalEvent, **fields: t.Any) -> None:
         self._journal.write(

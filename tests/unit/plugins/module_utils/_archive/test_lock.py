@@ -136,9 +136,10 @@ def test_of_many_that_find_a_dead_run_at_the_same_moment_one_goes_on(tmp_path):
     for number in range(10):
         run = tmp_path / f"r{number}"
         hold(run, dead())
-        start, won = threading.Barrier(8), []
+        start = threading.Barrier(8)
+        won: list[RunLock] = []
 
-        def take(run=run, start=start, won=won):
+        def take(run=run, start=start, kept=won.append):
             lock = RunLock(str(run), elsewhere(machine=f"{threading.get_ident()}/1"), **Time().options())
             # Everybody lives as far as the others can see; only the first holder is dead.
             lock._moves = lambda _held: True
@@ -147,7 +148,7 @@ def test_of_many_that_find_a_dead_run_at_the_same_moment_one_goes_on(tmp_path):
                 lock.acquire()
             except InputError:
                 return
-            won.append(lock)
+            kept(lock)
 
         threads = [threading.Thread(target=take) for _number in range(8)]
         for thread in threads:
