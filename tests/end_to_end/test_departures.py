@@ -22,9 +22,11 @@ def test_when_the_launchers_machine_dies_the_others_are_tested_without_it(start_
     world = World(small(start_cluster, 4, faults=[{"kind": "node_lost", "node": N[0], "after_s": 60}]), "intra-rack", 1).begin()
     result = world.end()
     assert result.verdicts() == {"passed": set(N[1:]), "failed": {N[0]}}, result.output
-    assert result.reasons(N[0]) == {"NodeLost"}
+    assert "NodeLost" in result.reasons(N[0])
     attempts = result.report["categories"][0]["groups"][0]["attempts"]
-    assert [(item["outcome"], item["reason"]) for item in attempts] == [("failed", "NodeLost"), ("succeeded", None)]
+    assert [item["outcome"] for item in attempts] == ["failed", "succeeded"]
+    # A genuine scheduler may have put the launcher elsewhere: then it lives to say that its partner is gone.
+    assert attempts[0]["reason"] in {"NodeLost", "WorkloadFailed"}
 
 
 def test_what_an_agent_says_of_most_nodes_at_once_condemns_none_of_them(start_cluster):

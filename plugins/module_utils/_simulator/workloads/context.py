@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import re
 import typing as t
 from functools import cached_property
@@ -26,6 +27,7 @@ class Context:
 
     killed: uids of pods whose containers the memory killer has hit; a server on such a pod ends when it looks.
     finished: host names of group members whose program has come to its good end; who is a little behind does not miss them.
+    met: when a group was complete, by the host where it meets: from then on its members have one clock, as machines in a rack do.
     said:   what the programs of different pods have told each other, in words of their own.
     """
 
@@ -36,6 +38,7 @@ class Context:
     killed: set[str]
     finished: set[str] = dataclasses.field(default_factory=set)
     said: set[str] = dataclasses.field(default_factory=set)
+    met: dict[str, datetime.datetime] = dataclasses.field(default_factory=dict)
 
     @cached_property
     def text(self) -> str:

@@ -8,6 +8,7 @@ it in `_PROGRAMS`.
 
 from __future__ import annotations
 
+import datetime
 import typing as t
 from collections.abc import Callable, Iterable
 
@@ -38,6 +39,7 @@ class SimulatedWorkloads:
         self.time_scale = definition.time_scale
         self._killed: set[str] = set()
         self._finished: set[str] = set()
+        self._met: dict[str, datetime.datetime] = {}
         self._said: set[str] = set()
 
     def node_registration(self) -> list[dict[str, t.Any]]:
@@ -58,7 +60,7 @@ class SimulatedWorkloads:
         return next((found for fault in self._faults(pod) if (found := fault.start(container.image)) is not None), None)
 
     def run(self, pod: PodView, container: ContainerView, peers: Peers) -> Outcome:
-        context = Context(self.hardware, pod, container, peers, self._killed, self._finished, self._said)
+        context = Context(self.hardware, pod, container, peers, self._killed, self._finished, self._said, self._met)
         for claim in _PROGRAMS:
             outcome = claim(context)
             if outcome is not None:

@@ -129,6 +129,9 @@ class _Training:
             yield LogLine(self.now, "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError", "stderr")
             self.outcome.exit_code, self.outcome.duration_s = 1, self.now
             return
+        if hosts:
+            met = self.context.met.setdefault(shape.master, datetime.datetime.now(datetime.UTC))
+            self.began = met - datetime.timedelta(seconds=self.now)
         self.nodes = self._node_list(hosts)
         if not self.nodes:
             yield from self._child_failed(0, "RuntimeError: No CUDA GPUs are available")
