@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import time
 
-from engine_bench import GROUP, engine, node, only_attempt, pod_of
-
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import finished_attempts, read_journal
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import Said
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.record import attempt_record
@@ -17,6 +15,8 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.message
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import node_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.records import record_of
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Now
+
+from .engine_bench import GROUP, engine, node, only_attempt, pod_of
 
 
 def ill_once_marked(facts):

@@ -8,7 +8,6 @@ import time
 import types
 
 import pytest
-from engine_bench import GROUP, engine, node, only_attempt, pod_of, take_at_once
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import finished_attempts, read_journal
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import Said
@@ -20,6 +19,8 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.message
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.records import record_of
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected, is_same
+
+from .engine_bench import GROUP, engine, node, only_attempt, pod_of, take_at_once
 
 
 def test_a_node_that_fell_ill_while_nothing_ran_on_it_is_seen_when_its_test_starts(tmp_path):
