@@ -24,6 +24,11 @@ import yaml
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common import shapes
 from ansible_collections.gpu_cluster.readiness.tests.control_plane import backend, build
+from ansible_collections.gpu_cluster.readiness.tests.control_plane.selection import (  # noqa: F401  (hooks of pytest)
+    GENUINE,
+    pytest_collection_modifyitems,
+    pytest_configure,
+)
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
@@ -33,23 +38,7 @@ from shape_check import violations  # noqa: E402
 SIMULATOR = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
 READY_S = 60
 PLAY_S = 1200
-GENUINE = os.environ.get("READINESS_BACKEND", "simulated") == "control_plane"
-# What a fault of the hardware looks like to a program, or what waits for minutes, says nothing new of a genuine control plane.
-SIMULATOR_ALONE = (
-    "test_a_part_of_a_node_that_is_slow_is_named_by_the_test_that_looks_at_it",
-    "test_the_node_with_a_bad_nic_is_found_by_its_pairs",
-    "test_a_fault_that_only_one_kind_of_test_shows_is_named_by_it_at_its_node",
-    "test_a_pod_that_somebodys_finalizer_holds_shuts_the_gate_and_is_named",
-)
 collect_ignore = ["test_two_clusters.py"] if GENUINE else ["test_control_plane.py"]
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what a genuine control plane is not asked."""
-    if GENUINE:
-        left_out = [item for item in items if item.name in SIMULATOR_ALONE]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
 
 
 @dataclasses.dataclass

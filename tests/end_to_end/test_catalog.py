@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import list_entries, load_entry
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_catalog_dir
 
@@ -40,6 +42,7 @@ def test_every_test_of_the_catalog_passes_on_healthy_hardware(start_cluster):
     assert cluster.objects_of_ours() == []
 
 
+@pytest.mark.simulator
 def test_a_fault_that_only_one_kind_of_test_shows_is_named_by_it_at_its_node(start_cluster):
     faults = [{"kind": "wrong_data", "node": "gpu-r0-n00"}, {"kind": "socket_fallback", "node": "gpu-r0-n01"}]
     cluster = start_cluster(racks=1, nodes_per_rack=4, faults=faults)
@@ -61,6 +64,7 @@ def test_a_fault_that_only_one_kind_of_test_shows_is_named_by_it_at_its_node(sta
     assert "gpu-r0-n00" not in verdicts[1], "a node that is known to be broken is not tested again"
 
 
+@pytest.mark.simulator
 def test_a_part_of_a_node_that_is_slow_is_named_by_the_test_that_looks_at_it(start_cluster):
     faults = [
         {"kind": "gpu_slow", "node": "gpu-r0-n00", "gpu": 3},
@@ -103,6 +107,7 @@ def test_a_part_of_a_node_that_is_slow_is_named_by_the_test_that_looks_at_it(sta
     assert sheets["gpu-r0-n02"] == []
 
 
+@pytest.mark.simulator
 def test_the_node_with_a_bad_nic_is_found_by_its_pairs(start_cluster):
     cluster = start_cluster(racks=1, nodes_per_rack=4, faults=[{"kind": "nic_slow", "node": "gpu-r0-n02", "nic": 5}])
     wanted = {"test": "communication/ib-write-bw", "test_scale": "diagnose", "criteria": ["measured.bandwidth_gbit > 380"]}

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload import names
 from ansible_collections.gpu_cluster.readiness.tests.end_to_end.world import BOUNDS, N, World, small
 
@@ -94,6 +96,7 @@ def test_a_kubeconfig_that_is_given_as_text_is_not_printed(start_cluster):
     assert result.status != 0 and SECRET not in result.output, result.output
 
 
+@pytest.mark.simulator
 def test_a_pod_that_somebodys_finalizer_holds_shuts_the_gate_and_is_named(start_cluster):
     """Everything passed, and yet something of the run is left: that is said in verdict, summary and report, also by the cleanup play."""
     cluster = small(start_cluster, 2)

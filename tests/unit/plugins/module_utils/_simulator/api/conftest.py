@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import os
 import threading
 import time
 import typing as t
@@ -21,23 +20,14 @@ import requests
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.server import ApiServer
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.kubeconfig import write_kubeconfig
+from ansible_collections.gpu_cluster.readiness.tests.control_plane.selection import (  # noqa: F401  (hooks of pytest)
+    GENUINE,
+    pytest_collection_modifyitems,
+    pytest_configure,
+)
 
 Object = dict[str, t.Any]
-GENUINE = os.environ.get("READINESS_BACKEND", "simulated") == "control_plane"
 _NUMBERS = itertools.count(1)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Here and not in pyproject.toml, which "ansible-test units" does not read."""
-    config.addinivalue_line("markers", "simulator: about the simulated API server itself, left out with READINESS_BACKEND=control_plane")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what a genuine API server is not asked."""
-    if GENUINE:
-        about_the_simulator = [item for item in items if item.get_closest_marker("simulator")]
-        config.hook.pytest_deselected(items=about_the_simulator)
-        items[:] = [item for item in items if item not in about_the_simulator]
 
 
 @dataclasses.dataclass
