@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import hashlib
 import typing as t
+import uuid
 
 from .definition import Definition
 from .nodes import Node
 
 _ARM_PRODUCTS = ("NVIDIA-GB200", "NVIDIA-GB300", "NVIDIA-GH200-480GB")
+
+KERNEL = "6.8.0-1030-nvidia"
 
 
 def node_object(node: Node, definition: Definition) -> dict[str, t.Any]:
@@ -111,13 +114,17 @@ def _nic_labels(fabric: str) -> dict[str, str]:
     }
 
 
+def boot_id(digits: str) -> str:
+    """The boot ID of a machine, as its kernel and its Node object tell it. digits: its machine ID."""
+    return str(uuid.UUID(digits))[::-1]
+
+
 def _node_info(digits: str, arm: bool, kubelet: str) -> dict[str, str]:
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
     return {
         "machineID": digits,
-        "systemUUID": uuid,
-        "bootID": uuid[::-1],
-        "kernelVersion": "6.8.0-1030-nvidia",
+        "systemUUID": str(uuid.UUID(digits)),
+        "bootID": boot_id(digits),
+        "kernelVersion": KERNEL,
         "osImage": "Ubuntu 24.04.3 LTS",
         "containerRuntimeVersion": "containerd://2.1.4",
         "kubeletVersion": kubelet,

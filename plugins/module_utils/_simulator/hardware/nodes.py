@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Iterator
 
 from .definition import Definition
@@ -72,8 +73,7 @@ def _clique(seed: int, seat: Seat) -> str:
     if not seat.gpu.clique_nodes:
         return ""
     digits = seat.rack_digest(32, f"clique-{seed}-{seat.number // seat.gpu.clique_nodes}")
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return f"{uuid}.32766"
+    return f"{uuid.UUID(digits)}.32766"
 
 
 def _nics(definition: Definition, gpu: GpuProduct) -> dict[str, int]:

@@ -12,6 +12,7 @@ import math
 import typing as t
 from collections.abc import Iterator, Mapping, Sequence
 
+from ..._common.checks import size_bytes
 from ..hardware.nodes import Node
 from ..hardware.seam import LogLine, Outcome
 from . import shell
@@ -20,7 +21,6 @@ from .context import Context, mount_paths
 # Bytes per second and operations per second of a healthy volume, and the latency of one operation in microseconds.
 _MOST = {"read": (6.4e9, 900e3, 90.0), "write": (3.1e9, 400e3, 40.0)}
 _RANDOM = 0.7
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def claim(context: Context) -> Outcome | None:
@@ -45,11 +45,6 @@ def _lines(context: Context, outcome: Outcome, options: Mapping[str, str]) -> It
     yield from (LogLine(seconds + 4.0, line) for line in text.splitlines())
 
 
-def _bytes(text: str) -> int:
-    unit = text[-1:].upper() if not text[-1:].isdigit() else ""
-    return int(text.rstrip("kKmMgGtT")) * _UNITS[unit]
-
-
 def _speed(context: Context, node: Node | None, side: str, pattern: str, block: int) -> float:
     """Bytes per second: bound by bandwidth with large blocks, by operations with small ones."""
     hardware = context.hardware
@@ -60,7 +55,7 @@ def _speed(context: Context, node: Node | None, side: str, pattern: str, block: 
 
 
 def _document(context: Context, options: Mapping[str, str], seconds: int) -> dict[str, t.Any]:
-    pattern, block = options.get("rw", "read"), _bytes(options.get("bs", "4K"))
+    pattern, block = options.get("rw", "read"), size_bytes(options.get("bs", "4K"), "--bs")
     side = "write" if pattern.endswith("write") else "read"
     speed = _speed(context, context.node, side, pattern, block)
     in_flight = int(options.get("numjobs", "1")) * int(options.get("iodepth", "1"))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import typing as t
+import uuid
 
 from .context import Context
 
@@ -21,6 +22,4 @@ def gpu_identity(context: Context, gpu: int) -> GpuIdentity:
     """Of a GPU of the pod's node, by its number."""
     chance = context.hardware.chance("serial", context.pod.node, gpu)
     serial = f"165{chance.randrange(10**10):010d}"
-    digits = f"{chance.getrandbits(128):032x}"
-    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-    return GpuIdentity(serial, f"GPU-{uuid}", f"00000000:{0x18 + 0x12 * gpu:02X}:00.0")
+    return GpuIdentity(serial, f"GPU-{uuid.UUID(int=chance.getrandbits(128))}", f"00000000:{0x18 + 0x12 * gpu:02X}:00.0")

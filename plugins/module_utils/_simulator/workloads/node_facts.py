@@ -8,6 +8,7 @@ import json
 import typing as t
 from collections.abc import Iterator
 
+from ..hardware.node_objects import KERNEL, boot_id
 from ..hardware.nodes import Node
 from ..hardware.seam import LogLine, Outcome
 from . import shell
@@ -46,10 +47,9 @@ def _lines(context: Context) -> Iterator[LogLine]:
 
 
 def _host(context: Context) -> dict[str, t.Any]:
-    digits = f"{context.hardware.chance('boot', context.pod.node).getrandbits(128):032x}"
     return {
-        "kernel": "6.8.0-1030-nvidia",
-        "boot_id": "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])),
+        "kernel": KERNEL,
+        "boot_id": boot_id(context.node.seat.digest(32, "machine")) if context.node else None,
         "product": "Simulated-GPU-Server",
         "cpus": 192,
         "memory_kib": 2113536000,
