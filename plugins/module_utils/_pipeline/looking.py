@@ -20,6 +20,7 @@ from .._run.last_look import LastLook
 from .._run.messages import api_outage_s
 from .._run.pool import Pool
 from .._run.projections import Facts, node_facts
+from .._run.records import states_before
 from .batches import eyes_of, planned_states
 
 # A read that hangs keeps its thread.
@@ -38,7 +39,9 @@ def look_at_all(
     Before it looks it writes that nobody has: a run that is killed here has no evidence of what became of its nodes.
     """
     run.open()
-    before = _states_before(run)
+    before = states_before(
+        attempt for observation in run.read_observations().values() for group in observation["groups"] for attempt in group["attempts"]
+    )
     unseen = _look(None, "the run was ended before that")
     run.write(run.last_look, unseen if before else _look({}, ""))
     if not before:
@@ -61,16 +64,6 @@ def look_at_all(
 
 def _look(nodes: dict[str, NodeState | None] | None, why: str) -> FinalLook:
     return {"at": utc(time.time()), "nodes": nodes, "why": why}
-
-
-def _states_before(run: RunDirectory) -> dict[str, list[NodeState]]:
-    """By node that was tested, what it was when each of its tests began."""
-    found: dict[str, list[NodeState]] = {}
-    for observation in run.read_observations().values():
-        for attempt in (attempt for group in observation["groups"] for attempt in group["attempts"]):
-            for item in attempt.get("machines") or ():
-                found.setdefault(item["node"], []).extend([item["before"]] if item["before"] else [])
-    return dict(sorted(found.items()))
 
 
 def _eyes(run: RunDirectory, client: Client, pool: Pool, tell: t.Callable[[str], None]) -> LastLook:

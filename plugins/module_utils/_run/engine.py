@@ -71,7 +71,7 @@ class Engine:
         self._contact = Contact(batch.bounds.get("node_grace_s", NODE_GRACE_S), eyes.departure)
         self._health = Health(eyes.unwell, batch.planned)
         self._fitness = Fitness(self._contact, self._health, batch.planned, batch.template.get("tolerations", ()))
-        self._questions = Questions(self._steps, self._contact, batch.bounds, self._ask)
+        self._questions = Questions(self._steps, self._contact, batch.bounds, self._workers)
         self._groups = Groups(batch)
         self._live: dict[str, Attempt] = {}  # by object name
         self._busy: dict[str, str] = {}  # node → attempt that holds it
@@ -376,7 +376,7 @@ class Engine:
             attempt.see_node(node, self._contact.state(node))
         self._note(attempt, "attempt_creating", nodes=attempt.nodes)
         target, owner = attempt.target(), list(self._owner)
-        self._submit(attempt, Step.CREATE, lambda: self._steps.create(target, owner))
+        self._workers.submit(attempt, Step.CREATE, lambda: self._steps.create(target, owner))
 
     def _to_waiting(self, attempt: Attempt) -> None:
         attempt.state = State.WAITING
@@ -401,7 +401,7 @@ class Engine:
         # Each question to a server that is gone costs its whole patience.
         about = attempt.objects() if decision.outcome != "succeeded" and not self._broken else []
         target, pods, logs, silent = attempt.target(), attempt.pods_to_log(), dict(self._questions.logs), self._contact.silent_nodes()
-        self._submit(attempt, Step.COLLECT, lambda: self._steps.collect(target, pods, logs, about, silent))
+        self._workers.submit(attempt, Step.COLLECT, lambda: self._steps.collect(target, pods, logs, about, silent))
 
     def _to_removing(self, attempt: Attempt) -> None:
         self._note(attempt, "attempt_deleting")
@@ -409,7 +409,7 @@ class Engine:
         gone = self._lost_nodes()
         stranded = [pod for pod in attempt.pods.values() if pod["node"] in gone]
         target, uid = attempt.target(), attempt.uid
-        self._submit(attempt, Step.REMOVE, lambda: self._steps.remove(target, uid, stranded))
+        self._workers.submit(attempt, Step.REMOVE, lambda: self._steps.remove(target, uid, stranded))
 
     def _to_releasing(self, attempt: Attempt) -> None:
         attempt.state = State.RELEASING
@@ -450,13 +450,6 @@ class Engine:
         look = LastLook(pool, self._steps.look_at, self._contact, self._health, self._fitness, self._tell, outage_s)
         going: t.Callable[[], bool] = lambda: self._alive() and not (self._cancelled or self._broken)  # noqa: E731
         return look.take(self._groups.states_before(), self._drain if watched else None, going)
-
-    def _submit(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
-        self._workers.submit(attempt, step, work)
-
-    def _ask(self, attempt: Attempt, step: Step, work: t.Callable[[], t.Any]) -> None:
-        """A step by which nothing changes in the cluster."""
-        self._submit(attempt, step, work)
 
     def _note(self, attempt: Attempt, event: JournalEvent, **fields: t.Any) -> None:
         self._journal.write(

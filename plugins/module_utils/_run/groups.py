@@ -9,6 +9,7 @@ import typing as t
 from .._causes.reasons import reason_of
 from .._common.shapes import AttemptRecord, Group, NodeState, Untested
 from .messages import Batch
+from .records import states_before
 
 
 class Groups:
@@ -77,12 +78,8 @@ class Groups:
 
     def states_before(self) -> dict[str, list[NodeState]]:
         """By node, what it was when each of its tests began."""
-        found: dict[str, list[NodeState]] = {name: [] for name in sorted(self.members())}
-        for records in self.records.values():
-            for item in (item for record in records for item in record.get("machines") or ()):
-                if item["before"] and item["node"] in found:
-                    found[item["node"]].append(item["before"])
-        return found
+        seen = states_before(record for records in self.records.values() for record in records)
+        return {name: seen.get(name, []) for name in sorted(self.members())}
 
 
 def _reason(record: AttemptRecord) -> str | None:

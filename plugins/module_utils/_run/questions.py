@@ -11,6 +11,7 @@ from .contact import Contact
 from .logs import PodLog
 from .messages import Step
 from .steps import Now, Steps
+from .workers import Workers
 
 LOG_POLL_S = 5.0
 # What the cluster said of an attempt counts as its present state for so long; one that does not answer is asked again after ASK_AGAIN_S.
@@ -18,16 +19,16 @@ ANSWER_S, ASK_AGAIN_S = 10.0, 5.0
 
 
 class Questions:
-    """submit(attempt, step, work) takes a step in a thread; one of each kind at most. Times are those of the engine's clock."""
+    """One step of each kind at most is under way. Times are those of the engine's clock."""
 
     def __init__(
         self,
         steps: Steps,
         contact: Contact,
         bounds: t.Mapping[str, t.Any],
-        submit: t.Callable[[Attempt, Step, t.Callable[[], t.Any]], None],
+        workers: Workers,
     ) -> None:
-        self._steps, self._contact, self._bounds, self._submit = steps, contact, bounds, submit
+        self._steps, self._contact, self._bounds, self._workers = steps, contact, bounds, workers
         self.logs: dict[str, PodLog] = {}  # by pod, of launchers that were read while they ran
 
     def poll_log(self, attempt: Attempt, now: float) -> None:
@@ -39,7 +40,7 @@ class Questions:
             return
         attempt.polled_at["log"] = now
         log = self.logs.setdefault(launcher["name"], self._steps.pod_log(attempt.target(), launcher))
-        self._submit(attempt, Step.POLL_LOG, log.poll)
+        self._workers.submit(attempt, Step.POLL_LOG, log.poll)
 
     def ask_refusal(self, attempt: Attempt, now: float) -> None:
         """Pods that the cluster never lets come into being are told by events of the Job alone."""
@@ -49,7 +50,7 @@ class Questions:
             return
         attempt.polled_at["refusal"] = now
         target, about = attempt.target(), attempt.objects()
-        self._submit(attempt, Step.ASK_REFUSAL, lambda: self._steps.refusal(target, about))
+        self._workers.submit(attempt, Step.ASK_REFUSAL, lambda: self._steps.refusal(target, about))
 
     def must_ask(self, attempt: Attempt, now: float) -> bool:
         """Whether the cluster is still to say how an attempt is: while the API server is away, silence means nothing."""
@@ -58,7 +59,7 @@ class Questions:
         if Step.ASK_NOW not in attempt.under_way and now - attempt.polled_at.get("now", now - ASK_AGAIN_S) >= ASK_AGAIN_S:
             attempt.polled_at["now"] = now
             target = attempt.target()
-            self._submit(attempt, Step.ASK_NOW, lambda: self._steps.ask_now(target))
+            self._workers.submit(attempt, Step.ASK_NOW, lambda: self._steps.ask_now(target))
         return True
 
     def take(self, attempt: Attempt, answer: Now, now: float) -> None:

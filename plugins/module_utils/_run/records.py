@@ -73,6 +73,15 @@ def _pod(pod: Facts, launcher: Facts | None, log: tuple[str, bool] | None, probl
     )
 
 
+def states_before(attempts: t.Iterable[AttemptRecord]) -> dict[str, list[NodeState]]:
+    """By node that was tested, sorted, what it was when each of its tests began, where that is known."""
+    found: dict[str, list[NodeState]] = {}
+    for attempt in attempts:
+        for item in attempt.get("machines") or ():
+            found.setdefault(item["node"], []).extend([item["before"]] if item["before"] else [])
+    return dict(sorted(found.items()))
+
+
 def observation_of(
     groups: t.Sequence[Group],
     records: t.Mapping[str, list[AttemptRecord]],

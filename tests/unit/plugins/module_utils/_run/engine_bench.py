@@ -27,7 +27,7 @@ def engine(tmp_path, **options):
     client = types.SimpleNamespace()
     client.hurried = lambda: client
     made = Engine(client, batch, **options)
-    made._submit = lambda *_work: None
+    made._workers.submit = lambda *_work: None
     made._synced.add("node")
     for name in GROUP["nodes"]:
         made._on_node("ADDED", node(name))
@@ -40,7 +40,7 @@ def take_at_once(made):
     def submit(attempt, step, work):
         made._on_taken(Taken(step, attempt.name, result=work()))
 
-    made._submit = submit
+    made._workers.submit = submit
 
 
 def only_attempt(made):

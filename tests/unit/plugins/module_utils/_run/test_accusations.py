@@ -128,7 +128,7 @@ def test_time_decides_nothing_while_the_api_server_is_away(tmp_path):
     now = time.monotonic()
     made._advance(attempt, now)
     asked = []
-    made._submit = lambda _attempt, step, _work: asked.append(step) if step is Step.ASK_NOW else None
+    made._workers.submit = lambda _attempt, step, _work: asked.append(step) if step is Step.ASK_NOW else None
     made._advance(attempt, now + 101)
     assert attempt.decision is None and asked == [Step.ASK_NOW]
     made._on_taken(Taken(Step.ASK_NOW, attempt.name, error=ClusterError("connection refused")))

@@ -46,7 +46,7 @@ class Rehearsal:
             module.time = clock
         batch = Batch("run", str(folder), "c01", "c01", {"namespace": "default", "env": [], "framework": "mpi"}, [GROUP], BOUNDS, 4e9)
         self.engine = Engine(types.SimpleNamespace(), batch, eyes=Eyes(departure=lambda facts: facts["metadata"]["labels"].get("mark")))
-        self.engine._submit = self.submit
+        self.engine._workers.submit = self.submit
         self.engine._synced.add("node")
         self.due: list = []
         for index in range(6):
