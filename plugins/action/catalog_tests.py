@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import typing as t
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.listing import list_tests, render_tests
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import check_directories
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.listing import list_tests, render_tests
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, catalog_directories
 
 

@@ -14,11 +14,9 @@ import typing as t
 
 from .._common.checks import known_keys, of_type, one_of, string
 from .._common.errors import InputError, unknown_value
-from . import schemas
-from .yamlfile import YamlFile, read_yaml, validate
+from .schemas import FRAMEWORKS, read_checked
+from .yamlfile import YamlFile, existing, read_yaml
 
-TEST_SCALES = ("intra-node", "intra-rack", "full-scale", "diagnose")
-FRAMEWORKS = ("mpi", "exec", "torch")
 # Variables that launchers and our own scripts set for each process; a user's value would send ranks elsewhere.
 RESERVED_ENV = re.compile(
     r"(JOB_COMPLETION_INDEX|HOSTNAME|RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_RANK|MASTER_ADDR|MASTER_PORT"
@@ -53,12 +51,9 @@ def load_entry(directories: t.Sequence[str], name: str, place: str = "test") -> 
 def _find(directories: t.Sequence[str], name: str) -> tuple[int, YamlFile] | None:
     """The file of a test and the number of the directory that holds it."""
     for index, directory in enumerate(directories):
-        for suffix in (".yml", ".yaml"):
-            path = os.path.join(directory, "tests", *name.split("/")) + suffix
-            if os.path.isfile(path):
-                file = read_yaml(path)
-                validate(file, schemas.TEST)
-                return index, file
+        path = existing(os.path.join(directory, "tests", *name.split("/")))
+        if path:
+            return index, read_checked(path, "test")
     return None
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import os
 import typing as t
 
-from . import schemas
-from .yamlfile import read_yaml, validate
+from .schemas import read_checked
 
 
 def load_floors(directories: t.Sequence[str]) -> list[dict[str, t.Any]]:
@@ -21,8 +20,7 @@ def load_floors(directories: t.Sequence[str]) -> list[dict[str, t.Any]]:
         path = os.path.join(directory, "floors.yml")
         if not os.path.isfile(path):
             continue
-        file = read_yaml(path)
-        validate(file, schemas.FLOORS_FILE)
+        file = read_checked(path, "floors")
         rows += [{**row, "nodes_max": row.get("nodes_max")} for row in file.data["floors"]]
     return rows
 

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 
 from .._causes.evidence import Evidence
 from .._common.errors import InputError, unknown_value
-from . import schemas
-from .yamlfile import YamlFile, read_yaml, validate
+from .schemas import read_checked
+from .yamlfile import YamlFile, existing
 
 Catalog = dict[str, t.Any]
 
@@ -97,14 +97,14 @@ def load_catalog(directories: Sequence[str]) -> Catalog:
 
 def _add_directory(catalog: Catalog, directory: str) -> None:
     for name, add in (("gpus", _add_gpus), ("topology", _add_topology), ("health_conditions", _add_conditions)):
-        path = _existing(os.path.join(directory, name))
+        path = existing(os.path.join(directory, name))
         if path:
-            file = _checked(path, name)
+            file = read_checked(path, name)
             add(catalog, file)
-    _add_evidence(catalog, [_checked(path, "evidence") for path in _files(directory, "evidence")])
+    _add_evidence(catalog, [read_checked(path, "evidence") for path in _files(directory, "evidence")])
     seen: dict[str, str] = {}
     for path in _files(directory, "platforms"):
-        file = _checked(path, "platform")
+        file = read_checked(path, "platform")
         name = file.data["name"]
         if name in seen:
             raise InputError(f"the platform {name!r} is also described by {seen[name]}", place=file.place(("name",)))
@@ -120,16 +120,6 @@ def _files(directory: str, folder: str) -> list[str]:
         if os.path.isdir(path)
         else []
     )
-
-
-def _existing(stem: str) -> str | None:
-    return next((stem + suffix for suffix in (".yml", ".yaml") if os.path.isfile(stem + suffix)), None)
-
-
-def _checked(path: str, kind: str) -> YamlFile:
-    file = read_yaml(path)
-    validate(file, schemas.FILES[kind])
-    return file
 
 
 def _add_gpus(catalog: Catalog, file: YamlFile) -> None:

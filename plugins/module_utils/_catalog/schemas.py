@@ -10,6 +10,7 @@ from __future__ import annotations
 import typing as t
 
 from .._causes.evidence import CLASSES, KINDS
+from .yamlfile import YamlFile, read_yaml, validate
 
 Schema = dict[str, t.Any]
 
@@ -169,7 +170,9 @@ EVIDENCE = _closed(
 )
 EVIDENCE_FILE = _closed({"evidence": _list(EVIDENCE)}, ["evidence"])
 
-SCALES: Schema = {"type": "string", "enum": ["intra-node", "intra-rack", "full-scale", "diagnose"]}
+TEST_SCALES = ("intra-node", "intra-rack", "full-scale", "diagnose")
+FRAMEWORKS = ("mpi", "exec", "torch")
+SCALES: Schema = {"type": "string", "enum": list(TEST_SCALES)}
 OPTION = {
     **_closed(
         {
@@ -189,7 +192,7 @@ TEST = _closed(
         "name": TEXT,
         "description": TEXT,
         "extends": {**TEXT, "description": "A test whose file says the rest; one of the same name: the file this one stands before."},
-        "framework": {"type": "string", "enum": ["mpi", "exec", "torch"]},
+        "framework": {"type": "string", "enum": list(FRAMEWORKS)},
         "image": IMAGE,
         "test_scales": _list(SCALES),
         "measure": {**FREE, "description": "kind, and what its reader is to know."},
@@ -255,6 +258,13 @@ FILES: dict[str, Schema] = {
     "test": TEST,
     "floors": FLOORS_FILE,
 }
+
+
+def read_checked(path: str, kind: str) -> YamlFile:
+    """A file of the catalog, checked against the schema of its kind. Raises InputError with file and line."""
+    file = read_yaml(path)
+    validate(file, FILES[kind])
+    return file
 
 
 def published(name: str) -> Schema:

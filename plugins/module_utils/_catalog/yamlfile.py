@@ -87,6 +87,11 @@ def _collect(node: t.Any, at: Path, lines: dict[Path, int], path: str) -> None:
             _collect(value, here, lines, path)
 
 
+def existing(stem: str) -> str | None:
+    """The file of that name with either ending of YAML, or None."""
+    return next((stem + suffix for suffix in (".yml", ".yaml") if os.path.isfile(stem + suffix)), None)
+
+
 def validate(file: YamlFile, schema: t.Mapping[str, t.Any]) -> None:
     """Checks the content against a schema (see schemas.py). Raises InputError for the first thing that is wrong."""
     _check(file, file.data, schema, ())

@@ -7,8 +7,9 @@ from __future__ import annotations
 import textwrap
 import typing as t
 
-from .entries import Entry, list_entries, load_entry, render
-from .floors import load_floors
+from .._catalog.entries import Entry, list_entries, load_entry, render
+from .._catalog.floors import load_floors
+from .._judge.groups import SELF_JUDGING
 
 WIDTH = 110
 Row = dict[str, t.Any]
@@ -80,7 +81,7 @@ def _option(name: str, option: t.Mapping[str, t.Any]) -> str:
 def _judged(row: Row) -> str:
     if row["criteria"]:
         return " and ".join(row["criteria"])
-    if row["measures"] in ("dcgm", "gpu_burn", "node_facts"):
+    if row["measures"] in SELF_JUDGING:
         return "what the program itself says of each GPU"
     if row["floors"]:
         gpus = sorted({gpu for floor in row["floors"] for gpu in floor["gpus"]})

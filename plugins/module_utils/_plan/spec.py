@@ -11,13 +11,13 @@ import copy
 import re
 import typing as t
 
+from .._catalog.schemas import TEST_SCALES
 from .._common.checks import boolean, integer, known_keys, list_of, of_type, one_of, string
 from .._common.errors import InputError
 from .._common.shapes import CategoryRequest, Expression, IsolationOptions, Request, Target
 from .._workload import names
 
 LEFT_OVER = ("own_group", "untested", "pair_with_known_good")
-TEST_SCALES = ("intra-node", "intra-rack", "full-scale", "diagnose")
 SECRET_NAME = re.compile(r"passw|token|secret|api_?key|credential|private_?key", re.IGNORECASE)
 LABEL_KEY = r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 

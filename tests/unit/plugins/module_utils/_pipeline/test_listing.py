@@ -10,9 +10,9 @@ import re
 import pytest
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import list_entries
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.listing import WIDTH, list_tests, render_tests
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_catalog_dir
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.listing import WIDTH, list_tests, render_tests
 
 SHIPPED = [shipped_catalog_dir()]
 PAGE = pathlib.Path(shipped_catalog_dir()).parent / "docs" / "catalog.md"
