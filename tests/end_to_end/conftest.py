@@ -23,12 +23,7 @@ import pytest
 import yaml
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common import shapes
-from ansible_collections.gpu_cluster.readiness.tests.control_plane import backend, build
-from ansible_collections.gpu_cluster.readiness.tests.control_plane.selection import (  # noqa: F401  (hooks of pytest)
-    GENUINE,
-    pytest_collection_modifyitems,
-    pytest_configure,
-)
+from ansible_collections.gpu_cluster.readiness.tests.control_plane import backend, build, selection
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "unit"))
@@ -38,7 +33,8 @@ from shape_check import violations  # noqa: E402
 SIMULATOR = "ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator"
 READY_S = 60
 PLAY_S = 1200
-collect_ignore = ["test_two_clusters.py"] if GENUINE else ["test_control_plane.py"]
+pytest_configure, pytest_collection_modifyitems = selection.pytest_configure, selection.pytest_collection_modifyitems
+collect_ignore = ["test_two_clusters.py"] if selection.GENUINE else ["test_control_plane.py"]
 
 
 @dataclasses.dataclass
@@ -158,7 +154,7 @@ def archive_violations(run_dir: pathlib.Path) -> list[str]:
 @pytest.fixture(scope="session")
 def genuine() -> t.Iterator[backend.Backend | None]:
     """The control plane of this session; None when the simulator is the backend."""
-    if not GENUINE:
+    if not selection.GENUINE:
         yield None
         return
     try:

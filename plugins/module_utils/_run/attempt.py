@@ -76,6 +76,9 @@ class Attempt:
     under_way: set[t.Any] = dataclasses.field(default_factory=set)  # steps that have not ended; one of each kind at most
     polled_at: dict[str, float] = dataclasses.field(default_factory=dict)  # log, refusal: when they were asked for last
     asked_at: float | None = None  # when the cluster last answered how its pods and nodes are
+    asking_since: float | None = None  # since when the cluster owes an answer to that
+    outages: int = 0  # how often it answered so late that it must have been away
+    settled_at: float = 0.0  # until when those that were away with it are given time to tell how they are
     heard_at: float | None = None  # when its launcher last printed something
     unclaimed: list[tuple[Facts, bool]] = dataclasses.field(default_factory=list)  # pods seen before the UID of its Job was known
     before: dict[str, NodeState | None] = dataclasses.field(default_factory=dict)  # its nodes, when it began

@@ -313,6 +313,7 @@ class Engine:
     def _on_created(self, attempt: Attempt, taken: Taken) -> None:
         if taken.error is None:
             attempt.own(taken.result)
+            attempt.created_at = time.monotonic()  # it waits for its pods from now on, however long the API server took
         else:
             refused = Decision("not_started", refusal_by(taken.error), words_of(taken.error))
             if attempt.decision is None:  # else it was cancelled meanwhile

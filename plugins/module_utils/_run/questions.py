@@ -16,6 +16,9 @@ from .workers import Workers
 LOG_POLL_S = 5.0
 # What the cluster said of an attempt counts as its present state for so long; one that does not answer is asked again after ASK_AGAIN_S.
 ANSWER_S, ASK_AGAIN_S = 10.0, 5.0
+# Kubelets, scheduler and controllers were without the API server as well: what they have to tell comes within SETTLE_S of its return.
+# A server that is always this slow puts no decision off for ever.
+LATE_S, SETTLE_S, MAX_SETTLED = 5.0, 20.0, 3
 
 
 class Questions:
@@ -53,7 +56,10 @@ class Questions:
         self._workers.submit(attempt, Step.ASK_REFUSAL, lambda: self._steps.refusal(target, about))
 
     def must_ask(self, attempt: Attempt, now: float) -> bool:
-        """Whether the cluster is still to say how an attempt is: while the API server is away, silence means nothing."""
+        """Whether the cluster is still to say how an attempt is: while the API server is away, and just after, silence means nothing."""
+        if now < attempt.settled_at:
+            return True
+        attempt.asking_since = now if attempt.asking_since is None else attempt.asking_since
         if attempt.asked_at is not None and now - attempt.asked_at < ANSWER_S:
             return False
         if Step.ASK_NOW not in attempt.under_way and now - attempt.polled_at.get("now", now - ASK_AGAIN_S) >= ASK_AGAIN_S:
@@ -64,7 +70,10 @@ class Questions:
 
     def take(self, attempt: Attempt, answer: Now, now: float) -> None:
         """The answer: pods and nodes as they are."""
-        attempt.asked_at = now
+        late = attempt.asking_since is not None and now - attempt.asking_since >= LATE_S
+        attempt.asked_at, attempt.asking_since = now, None
+        if late and attempt.outages < MAX_SETTLED:
+            attempt.outages, attempt.settled_at = attempt.outages + 1, now + SETTLE_S
         self._contact.read(attempt.nodes, answer.nodes, now)
         for pod in answer.pods:
             attempt.claim_pod(pod, gone=False)

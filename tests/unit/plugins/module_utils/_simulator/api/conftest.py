@@ -20,12 +20,9 @@ import requests
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.api.server import ApiServer
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.kubeconfig import write_kubeconfig
-from ansible_collections.gpu_cluster.readiness.tests.control_plane.selection import (  # noqa: F401  (hooks of pytest)
-    GENUINE,
-    pytest_collection_modifyitems,
-    pytest_configure,
-)
+from ansible_collections.gpu_cluster.readiness.tests.control_plane import selection
 
+pytest_configure, pytest_collection_modifyitems = selection.pytest_configure, selection.pytest_collection_modifyitems
 Object = dict[str, t.Any]
 _NUMBERS = itertools.count(1)
 
@@ -119,7 +116,7 @@ def genuine_api(folder: Path) -> Iterator[Api]:
 def shared_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """The simulator; with READINESS_BACKEND=control_plane a genuine API server, to which the simulator is held."""
     folder = tmp_path_factory.mktemp("api")
-    if GENUINE:
+    if selection.GENUINE:
         with genuine_api(folder) as api:
             yield api
         return
