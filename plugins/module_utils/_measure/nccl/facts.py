@@ -11,7 +11,7 @@ import typing as t
 
 from . import collectives
 from .context import Context
-from .rows import Row
+from .rows import TYPES, Row
 from .sections import Section
 
 _MAX_SIZES = 10_000
@@ -62,7 +62,19 @@ def _ranks_by_ratio(section: Section) -> tuple[int | None, int | None]:
 
 
 def mark_contradictions(section: Section, ranks: int | None) -> None:
-    """Rows whose bus bandwidth is not their algorithm bandwidth times the one factor of the table no longer agree."""
+    """Rows whose bus bandwidth is not their algorithm bandwidth times the one factor of the table no longer agree.
+
+    Nor do those whose size is not their elements times the width of the type and the one number of blocks of the table: one in
+    most collectives, the ranks where each has a block for each.
+    """
+    if section.collective not in ("hypercube", "alltoallv") and not section.document:
+        blocks = [_blocks(row) for row in section.rows]
+        told = [own for own in blocks if own != 0]
+        usual = max(set(told), key=told.count, default=None)
+        section.rows = [
+            row if own == 0 or (own and own == usual) else row._replace(agrees=False, ratio_agrees=False)
+            for row, own in zip(section.rows, blocks, strict=True)
+        ]
     reference = _reference_ratio(section, ranks)
     if reference is None or section.collective == "alltoallv":
         return
@@ -70,6 +82,14 @@ def mark_contradictions(section: Section, ranks: int | None) -> None:
         row if all(_contains(bounds, reference) for bounds in row.ratios) else row._replace(agrees=False, ratio_agrees=False)
         for row in section.rows
     ]
+
+
+def _blocks(row: Row) -> int | None:
+    """Blocks of a row's elements in its size: 0 where nothing was sent, None where that is no whole number."""
+    block = row.elements * TYPES[row.type]
+    if not block:
+        return None if row.size else 0
+    return row.size // block if row.size % block == 0 else None
 
 
 def _reference_ratio(section: Section, ranks: int | None) -> float | None:

@@ -14,13 +14,17 @@ import typing as t
 
 from ..labels import without_inner_labels
 
-TYPES = frozenset(["int8", "uint8", "int32", "uint32", "int64", "uint64", "half", "float", "double", "bfloat16", "f8e4m3", "f8e5m2"])
+# Bytes of one element.
+TYPES = {"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "half": 2, "float": 4, "double": 8, "bfloat16": 2} | {
+    "f8e4m3": 1,
+    "f8e5m2": 1,
+}
 OPS = frozenset(["sum", "prod", "min", "max", "avg", "mulsum", "none"])
 
 Cell: t.TypeAlias = float | None
 
 _NUMBER = re.compile(r"-?(?:\d{1,20}(?:\.\d{0,20})?(?:[eE][+-]?\d{1,3})?|nan|inf)\Z")
-_WORDS = "|".join(sorted(TYPES | OPS, key=len, reverse=True))
+_WORDS = "|".join(sorted({*TYPES, *OPS}, key=len, reverse=True))
 # A cell or identity word with foreign text glued to its end.
 _GLUED = re.compile(rf"(-1|N/A|{_WORDS}|\d{1, 20}(?:\.\d{1, 20})?(?:e[+-]\d{1, 3})?)(?=\D)")
 # Where foreign text begins: a token that ends in host:pid:tid, or a message of the program itself.

@@ -25,6 +25,9 @@ _WRAP_INDENT = " " * 20
 # Events of a pod that has not printed a step yet. A first pod prints starts and checkpoints only.
 _MAX_HELD = 100_000
 
+# Events of the lifecycle after which a training goes on or not.
+_BOUNDS = ("start", "training", "load", "ended")
+
 # What a line says, given its text and whether the log ends inside it.
 ReadLine: t.TypeAlias = t.Callable[[str, bool], Step | Event | None]
 
@@ -102,6 +105,7 @@ class _Pod:
         self._starts = False
         self._flows = False
         self._partner: collections.deque[_Item] = collections.deque()  # the lifecycle of the file before, still to come
+        self._end: _Item | None = None  # of the training, as the partner tells it last
         self._before = 0
 
     def take(self, item: _Item) -> None:
@@ -129,9 +133,23 @@ class _Pod:
             self._builder.feed_all(waiting)
         self._before = self._builder.begin(continues=self._starts or bool(self._partner))
         self._flows = True
+        self._lead_in()
         held, self._held = self._held, []
         for item in held:
             self._pass(item)
+
+    def _lead_in(self) -> None:
+        """The training begins before its first step and ends after its last, whatever the clocks of two nodes say."""
+        said = [item.what.what if isinstance(item.what, Event) else "" for item in self._partner]
+        begins = next((said.index(what) for what in ("training", "start") if what in said), None)
+        if begins is not None:
+            for _turn in range(begins + 1):
+                self._builder.feed(self._partner.popleft())
+        last = [item.what.what for item in self._partner if isinstance(item.what, Event) and item.what.what in _BOUNDS]
+        if last and last[-1] == "ended":
+            at = max(index for index, item in enumerate(self._partner) if isinstance(item.what, Event) and item.what.what == "ended")
+            self._end = self._partner[at]
+            del self._partner[at]
 
     def _pass(self, item: _Item) -> None:
         while self._partner and (item.when is None or (when := self._partner[0].when) is None or when <= item.when):
@@ -141,7 +159,7 @@ class _Pod:
     def finish(self) -> None:
         builder = self._builder
         if self._flows:
-            for item in self._partner:
+            for item in [*self._partner, *([self._end] if self._end else [])]:
                 builder.feed(item)
             builder.end(self._before, self._stamps.first, self._stamps.last)
         elif self._held:

@@ -31,6 +31,9 @@ def devices(hosts: t.Sequence[str], gpus: int = 1, group_of: t.Callable[[int], i
     return "".join(lines)
 
 
+WIDTHS = {"half": 2, "bfloat16": 2, "double": 8}  # bytes of an element, where not 4
+
+
 def row(
     size: int,
     bus: float,
@@ -49,7 +52,7 @@ def row(
     time = size / alg / 1000
     out = CELLS.format(time=f"{time:.2f}", alg=f"{alg:.2f}", bus=f"{bus:.2f}", wrong=wrong)
     into = CELLS.format(time=f"{time:.2f}", alg=f"{alg:.2f}", bus=f"{bus:.2f}", wrong=ip_wrong)
-    return f"{size:12d}  {size // 4:12d}  {kind:>8}  {redop:>6}  {'' if root is None else root:>6}  {out}  {into}\n"
+    return f"{size:12d}  {size // WIDTHS.get(kind, 4):12d}  {kind:>8}  {redop:>6}  {'' if root is None else root:>6}  {out}  {into}\n"
 
 
 def head(

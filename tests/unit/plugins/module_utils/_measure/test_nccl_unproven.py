@@ -149,6 +149,15 @@ def test_one_damaged_character_never_raises_a_number(tmp_path_factory: pytest.Te
         assert said["values"]["message_size"] == GIB
 
 
+@pytest.mark.parametrize(("size", "elements"), [(GIB - 20, GIB // 4), (GIB, GIB // 4 + 100), (GIB, GIB // 2), (GIB, 7)])
+def test_a_size_that_its_elements_contradict_is_no_result(read: Read, size: int, elements: int) -> None:
+    """So small a change of the size leaves size / time within the printed digits; the elements tell."""
+    content = sweep(SWEEP)
+    printed = f"{GIB:12d}  {GIB // 4:12d} "
+    assert printed in content and read(content)["verdict"] is None
+    assert read(content.replace(printed, f"{size:12d}  {elements:12d} "))["verdict"] == "LogIncomplete"
+
+
 # --- ranks, nodes, collectives ---
 
 

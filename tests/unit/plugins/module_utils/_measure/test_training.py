@@ -209,6 +209,19 @@ def test_first_pod_and_last_pod_are_read_together(tmp_path: Path) -> None:
     assert alone["values"]["avg_step_time_s"] == 1.0
 
 
+@pytest.mark.parametrize("ahead", ["10:00", "09:59", "10:01", "09:58", "10:02"])
+def test_clocks_of_two_nodes_that_differ_do_not_cut_a_training_in_two(tmp_path: Path, ahead: str) -> None:
+    """The first pod's node goes minutes ahead or behind: the training still began before its first step and ended after its last."""
+    (tmp_path / "first").write_text(
+        stamped((f"{ahead}:00", START), (f"{ahead}:05", "[before the start of training step] datetime: 2026-03-02 10:00:05 "))
+        + stamped((f"{ahead}:52", "[after training is done] datetime: 2026-03-02 10:00:52 "))
+    )
+    (tmp_path / "last").write_text(stamped(("10:00:30", step(10, "10:00:30", total=20)), ("10:00:50", step(20, "10:00:50", total=20))))
+    context = {"log_interval": 10, "warmup_steps": 0, "exit_code": 0}
+    said = training.measure_files([str(tmp_path / "first"), str(tmp_path / "last")], context)
+    assert (said["verdict"], said["parsed"]["runs"], said["values"]["avg_step_time_s"]) == (None, 1, 1.0)
+
+
 # --- progress bars -----------------------------------------------------------------------------------------------
 
 
