@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole fault matrix, or part of it. Exit status 1 when an invariant is broken, 2 when the worlds themselves are not as they should be.
 
-python -m ansible_collections.gpu_cluster.readiness.tests.fault_matrix [--only TEXT] [--at-once 4] [--output FILE]
+python -m ansible_collections.gpu_cluster.readiness.tests.fault_matrix [--only TEXT] [--at-once 4] [--output FILE [--resume]]
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--without", action="append", default=[], metavar="TEXT", help="no cells whose names contain this")
     parser.add_argument("--output", type=pathlib.Path, metavar="FILE", help="write every cell as JSON")
+    parser.add_argument("--resume", action="store_true", help="take the cells that FILE holds already as they are, and run the others")
     parser.add_argument("--at-once", type=int, default=4, help="cells at the same time (default: %(default)s)")
     parser.add_argument("--list", action="store_true", help="only name the cells")
     options = parser.parse_args()
@@ -35,24 +36,36 @@ def main() -> int:
     if options.list or not cells:
         say("\n".join(cell.name for cell in cells) or f"no cell is named so: {options.only}")
         return 0 if cells else 2
+    if options.resume and not options.output:
+        parser.error("--resume needs --output FILE, the cells of an earlier matrix")
+    earlier = rows_of(options.output) if options.resume else []
+    known = {row["cell"] for row in earlier}
+    names = {cell.name for cell in cells}
+    done = [row for row in earlier if row["cell"] in names]
+    cells = [cell for cell in cells if cell.name not in known]
+    count = len(names)
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="fault-matrix-") as folder:
         wrong = spoilt_worlds(pathlib.Path(folder, "worlds"), {cell.world for cell in cells})
         if wrong:
             say("\n".join(wrong))
             return 2
-        done: list[dict[str, t.Any]] = []
 
         def tell(row: dict[str, t.Any]) -> None:
             done.append(row)
             if options.output:  # also of a matrix that is ended midway
                 options.output.write_text(json.dumps({"cells": [kept(item) for item in done]}, indent=1) + "\n")
-            say(f"{len(done)}/{len(cells)} {row['cell']}: {mark(row)} {row['seconds']:.0f} s {', '.join(row['broken'])}")
+            say(f"{len(done)}/{count} {row['cell']}: {mark(row)} {row['seconds']:.0f} s {', '.join(row['broken'])}")
 
-        rows = run_cells(cells, pathlib.Path(folder), options.at_once, tell)
-    say("\n".join(tables(rows)))
-    say(f"{len(rows)} cells in {(time.monotonic() - started) / 60:.0f} minutes, {options.at_once} at a time")
-    return 1 if any(row["broken"] for row in rows) else 0
+        run_cells(cells, pathlib.Path(folder), options.at_once, tell)
+    say("\n".join(tables(done)))
+    say(f"{len(cells)} cells in {(time.monotonic() - started) / 60:.0f} minutes, {options.at_once} at a time")
+    return 1 if any(row["broken"] for row in done) else 0
+
+
+def rows_of(path: pathlib.Path) -> list[dict[str, t.Any]]:
+    """The cells of an earlier matrix; none where there was none."""
+    return t.cast("list[dict[str, t.Any]]", json.loads(path.read_text())["cells"]) if path.exists() else []
 
 
 def spoilt_worlds(folder: pathlib.Path, names: set[str]) -> list[str]:
