@@ -13,7 +13,7 @@ GENUINE = os.environ.get("READINESS_BACKEND", "simulated") == "control_plane"
 
 def pytest_configure(config: pytest.Config) -> None:
     """Here and not in pyproject.toml, which "ansible-test units" does not read."""
-    text = "about the simulated API server or hardware itself, or slow and nothing new; left out with READINESS_BACKEND=control_plane"
+    text = "asks a genuine control plane nothing, or nothing new; left out with READINESS_BACKEND=control_plane"
     config.addinivalue_line("markers", f"simulator: {text}")
 
 

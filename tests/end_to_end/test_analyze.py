@@ -36,7 +36,7 @@ LOG = """\
 # Collective test concluded: all_reduce_perf
 """
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.simulator]
 
 
 def analyze(directory, **variables):

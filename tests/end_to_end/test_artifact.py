@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAMS = pathlib.Path(sys.executable).parent
 MAX_BYTES = 1_500_000
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.simulator]
 
 
 def run(directory: pathlib.Path, program: str, *arguments: str, **environment: str) -> str:

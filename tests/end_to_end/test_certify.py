@@ -137,6 +137,7 @@ def test_isolation_convicts_exactly_the_faulty_nodes_and_clears_the_rest(start_c
     assert cluster.objects_of_ours() == []
 
 
+@pytest.mark.simulator
 @pytest.mark.parametrize(
     "change, words",
     [

@@ -24,6 +24,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.mp
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.objects import ssh_secret
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.recap import DEBUG_DIR, TERMINATION_LOG
 
+pytestmark = pytest.mark.simulator  # it asks no API server
 MPIRUN = "/usr/bin/mpirun"
 PREFIX = f"rdy{os.getpid() % 10000}"
 # What a kubelet does for a pod: its own home, its mounts, its names.

@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 import subprocess
 
+import pytest
 import yaml
 
+pytestmark = pytest.mark.simulator  # what the roles share, other tests ask a genuine control plane
 PLAY = [
     {
         "hosts": "localhost",

@@ -22,6 +22,7 @@ NAMED = [
 ]
 
 
+@pytest.mark.simulator
 @pytest.mark.parametrize(("variables", "said"), NAMED)
 @pytest.mark.parametrize("playbook", ["certify", "discover", "cleanup"])
 def test_a_cluster_that_is_named_by_either_name_is_the_one_that_is_meant(start_cluster, playbook, variables, said):
@@ -31,6 +32,7 @@ def test_a_cluster_that_is_named_by_either_name_is_the_one_that_is_meant(start_c
     assert said in result.output
 
 
+@pytest.mark.simulator
 @pytest.mark.parametrize("playbook", ["certify", "discover", "cleanup"])
 def test_what_is_known_of_logs_is_not_taken_for_a_cluster(start_cluster, playbook):
     """One inventory for all playbooks: here `context` is the mapping that the playbook analyze has always read."""

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+pytestmark = pytest.mark.simulator
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WAIT_S = 60
 
