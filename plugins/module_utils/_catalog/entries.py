@@ -23,7 +23,7 @@ RESERVED_ENV = re.compile(
     r"|PET_.*|TORCHELASTIC_.*|OMPI_COMM_WORLD_.*|PMIX_RANK|READINESS_.*)"
 )
 _REQUIRED = ("description", "framework", "image", "test_scales", "measure")
-_MERGED = ("options", "measure", "mpi", "exec", "torch", "timeouts", "files", "option_defaults_by_test_scale")
+_MERGED = ("options", "measure", "mpi", "exec", "torch", "timeouts", "files", "option_defaults_by_test_scale", "option_defaults_by_gpu")
 Entry = dict[str, t.Any]
 
 
@@ -122,6 +122,11 @@ def _completed(file: YamlFile, raw: dict[str, t.Any]) -> Entry:
     for item in raw.get("env") or ():
         check_env_name(item["name"], file.place(("env",)))
     options = {name: dict(option) for name, option in (raw.get("options") or {}).items()}
+    by_gpu = raw.get("option_defaults_by_gpu") or {}
+    for gpu, defaults in by_gpu.items():
+        known_keys(defaults, options, file.place(("option_defaults_by_gpu", gpu)))
+    for name in (raw.get("group_gpus") or {}).get("multiple_of", ()):
+        one_of(name, list(options), "option", file.place(("group_gpus", "multiple_of")))
     by_scale = raw.get("option_defaults_by_test_scale") or {}
     for scale, defaults in by_scale.items():
         one_of(scale, raw["test_scales"], "test scale", file.place(("option_defaults_by_test_scale", scale)))
@@ -130,6 +135,8 @@ def _completed(file: YamlFile, raw: dict[str, t.Any]) -> Entry:
         **{key: raw[key] for key in ("name", *_REQUIRED)},
         "options": options,
         "option_defaults_by_test_scale": {scale: dict(defaults) for scale, defaults in by_scale.items()},
+        "option_defaults_by_gpu": {gpu: dict(defaults) for gpu, defaults in by_gpu.items()},
+        "group_gpus": {"minimum": 1, "multiple_of": [], **(raw.get("group_gpus") or {})},
         **{name: dict(raw.get(name) or {}) for name in FRAMEWORKS},
         "files": dict(raw.get("files") or {}),
         "env": list(raw.get("env") or []),

@@ -15,21 +15,28 @@ _WORD = r"[A-Za-z0-9_.:,=+/@%-]+"
 
 
 def resolve_options(
-    entry: t.Mapping[str, t.Any], given: t.Mapping[str, t.Any], test_scale: str, place: str, memory_mib: int | None = None
+    entry: t.Mapping[str, t.Any],
+    given: t.Mapping[str, t.Any],
+    test_scale: str,
+    place: str,
+    memory_mib: int | None = None,
+    gpu: str | None = None,
 ) -> tuple[dict[str, t.Any], list[Explained]]:
-    """Option values for one category, and which rule set each: user, test scale, GPU memory, or the entry's default.
+    """Option values for one category, and which rule set each: user, GPU memory, GPU, test scale, or the entry's default.
 
     Sizes stay as written (16G): that is how the program takes them. memory_mib: of one GPU, when it is known: an option with
-    gpu_memory_divisor is lowered to what fits, since nccl-tests holds several buffers of the message size.
+    gpu_memory_divisor is lowered to what fits, since nccl-tests holds several buffers of the message size. gpu: its name in the catalog.
     """
     known_keys(dict(given), entry["options"], place)
     values: dict[str, t.Any] = {}
     explain: list[Explained] = []
     by_scale = entry["option_defaults_by_test_scale"].get(test_scale, {})
+    by_gpu = entry["option_defaults_by_gpu"].get(gpu or "", {})
     for name, option in entry["options"].items():
         candidates = [
             ("user", given.get(name)),
             ("GPU memory", _fitting(option, memory_mib)),
+            (f"GPU {gpu}", by_gpu.get(name)),
             (f"test scale {test_scale}", by_scale.get(name)),
             ("entry default", option.get("default")),
         ]

@@ -198,6 +198,11 @@ TEST = _closed(
         "measure": {**FREE, "description": "kind, and what its reader is to know."},
         "options": _map(OPTION),
         "option_defaults_by_test_scale": _map({**FREE, "type": ["object", "null"]}),
+        "option_defaults_by_gpu": {**_map({**FREE, "type": ["object", "null"]}), "description": "By the name of a GPU in gpus.yml."},
+        "group_gpus": _closed(
+            {"minimum": {"type": "integer", "minimum": 1}, "multiple_of": _list(TEXT)},
+            description="GPUs that a group must have: so many at least, and a multiple of the product of these options.",
+        ),
         "mpi": _closed({"mpirun": TEXT, "binary": TEXT, "args": _list(TEXT)}),
         "exec": _closed(
             {
@@ -211,6 +216,7 @@ TEST = _closed(
                 "script": TEXT,
                 "module": TEXT,
                 "args": _list(TEXT),
+                "prepare": {**TEXT, "description": "Lines of bash that each pod runs before torchrun."},
                 "rendezvous": {"type": "string", "enum": ["static", "c10d"]},
             }
         ),

@@ -7,6 +7,7 @@ Pure but for reading the catalog. Everything that can be wrong with a request is
 
 from __future__ import annotations
 
+import math
 import typing as t
 
 from .._catalog.entries import Entry, load_entry, render
@@ -19,6 +20,7 @@ from .._common.shapes import (
     Category,
     CategoryRequest,
     Cost,
+    Group,
     Measure,
     Plan,
     Request,
@@ -105,6 +107,13 @@ class _Planning:
                 f"groups of {size} nodes are asked for, and {counted(len(pool.nodes), 'node')} can be tested", place=f"{place}.group_size"
             )
         groups, left = group_nodes(pool.nodes, wanted["test_scale"], self.request["topology_key"], size, wanted["left_over"])
+        groups, small = _filled(entry, options, groups, template["gpus_per_node"], f"{place}.test_scale")
+        left = [*left, *small]
+        isolate = wanted["isolate"]
+        if isolate != "never" and not _divides(entry, options, template["gpus_per_node"]):
+            rule = "a part of a group has too few GPUs for the test"
+            explain.append({"path": "isolate", "value": "never", "rule": rule, "overridden": [{"rule": "request", "value": isolate}]})
+            isolate = "never"
         expected = wanted["expect_transport"] or entry["expect_transport"]
         if expected == "network":
             expected = net_transport(template) or "rdma"
@@ -124,7 +133,7 @@ class _Planning:
             "gpu": pool.product or None,
             "criteria": criteria,
             "thresholds": dict(wanted["thresholds"]),
-            "isolate": wanted["isolate"],
+            "isolate": isolate,
             "options": options,
             "measure": _measure(entry, options, template["gpus_per_node"]),
             "template": template,
@@ -136,6 +145,37 @@ class _Planning:
             "untested": left,
         }
         return settle(category, pool.nodes)
+
+
+def _gpus_of_group(entry: Entry, options: t.Mapping[str, t.Any]) -> tuple[int, int]:
+    """(fewest GPUs of a group, their number is a multiple of this), as the entry wants it."""
+    wanted = entry["group_gpus"]
+    return wanted["minimum"], math.prod(int(options[name]) for name in wanted["multiple_of"])
+
+
+def _divides(entry: Entry, options: t.Mapping[str, t.Any], gpus: int) -> bool:
+    """Whether any part of a group can run the test as well, so that a search by parts is possible."""
+    least, step = _gpus_of_group(entry, options)
+    return gpus >= least and gpus % step == 0
+
+
+def _filled(entry: Entry, options: t.Mapping[str, t.Any], groups: list[Group], gpus: int, place: str) -> tuple[list[Group], list[Untested]]:
+    """The groups that have the GPUs which the test needs, and why the nodes of the others are not tested. Raises InputError for none."""
+    least, step = _gpus_of_group(entry, options)
+    product = " x ".join(f"{name} {options[name]}" for name in entry["group_gpus"]["multiple_of"])
+    kept, untested = [], []
+    message = ""
+    for group in groups:
+        count = len(group["nodes"]) * gpus
+        if count >= least and count % step == 0:
+            kept.append(group)
+            continue
+        needs = f"at least {least}" if count < least else f"a multiple of {product} = {step}"
+        message = f"{entry['name']} needs {needs} GPUs, and {counted(len(group['nodes']), 'node')} of {gpus} have {count}"
+        untested += [t.cast(Untested, {"node": name, "reason": "Untested", "message": message}) for name in group["nodes"]]
+    if groups and not kept:
+        raise InputError(message, place=place, hint="Take a wider test scale or a larger group_size, or set the options it multiplies")
+    return kept, untested
 
 
 def _testable(request: Request, snapshot: Snapshot) -> tuple[list[SnapshotNode], list[Untested]]:

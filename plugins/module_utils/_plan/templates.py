@@ -43,7 +43,7 @@ def resolve_template(
     """Template, which rule set each value, and the options of a category: the same for all its groups. Raises InputError."""
     workload = wanted["workload"]
     memory = min((node["gpu"]["memory_mib"] for node in pool.nodes if node["gpu"]["memory_mib"]), default=None)
-    options, explain = resolve_options(entry, wanted["options"], wanted["test_scale"], f"{place}.options", memory)
+    options, explain = resolve_options(entry, wanted["options"], wanted["test_scale"], f"{place}.options", memory, pool.model)
     gpus = _gpus_per_node(pool.nodes, workload, place)
     if "mnnvl" in options and options["mnnvl"] is None:
         options["mnnvl"] = _has_cliques(pool.nodes)

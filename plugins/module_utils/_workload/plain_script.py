@@ -34,7 +34,7 @@ def exec_script(launch: t.Mapping[str, t.Any], *, env: t.Sequence[t.Mapping[str,
 def torch_script(
     launch: t.Mapping[str, t.Any], *, env: t.Sequence[t.Mapping[str, str]], hosts: t.Sequence[str], gpus: int, port: int, run: str
 ) -> str:
-    """launch: {script or module, args, rendezvous, pre_command}. hosts: of the group's pods; the first is where all meet, at port.
+    """launch: {script or module, args, rendezvous, prepare, pre_command}. hosts: of the group's pods; the first is where all meet, at port.
 
     Ranks follow the index: a static rendezvous gives each pod its own; c10d leaves that to torchrun, which can then take a pod back.
     run: names the rendezvous, so that two groups never meet.
@@ -62,5 +62,6 @@ def torch_script(
             f'  [ "$SECONDS" -lt {PEER_WAIT_S} ] || fail "the name {first} is not known after {PEER_WAIT_S} s"; sleep 1',
             "done",
         ]
-    lines += [*launch.get("pre_command", ()), f"exec {shlex.join(words)}{place} {shlex.join([*what, *launch.get('args', ())])}"]
+    prepare = [launch["prepare"].rstrip("\n")] if launch.get("prepare") else []
+    lines += [*launch.get("pre_command", ()), *prepare, f"exec {shlex.join(words)}{place} {shlex.join([*what, *launch.get('args', ())])}"]
     return "\n".join(lines) + "\n"

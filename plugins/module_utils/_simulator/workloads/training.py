@@ -31,7 +31,7 @@ def claim(context: Context) -> Outcome | None:
     """The outcome of a container that trains with Megatron-LM under torchrun; None for others."""
     _before, words = shell.find_command(context.text, lambda name: name in _STARTERS)
     script = next((index for index, word in enumerate(words) if word.endswith(".py")), None)
-    if script is None or "--train-iters" not in words[script:]:
+    if script is None or "train-iters" not in _options(words[script:]):
         return None
     outcome = Outcome(lines=())
     outcome.lines = _Training(context, outcome, words[:script], words[script + 1 :]).lines()
@@ -55,6 +55,7 @@ class _Shape:
     async_save: bool
     throughput: bool
     minutes: float
+    flops: float  # of a sample, forward and backward; 0: of no model in particular
 
     @property
     def world(self) -> int:
@@ -89,14 +90,24 @@ def _shape(context: Context, starter: Sequence[str], words: Sequence[str]) -> _S
         master=master.split(":")[0],
         iterations=_whole(train.get("train-iters", ""), 1),
         interval=max(1, _whole(train.get("log-interval", ""), 100)),
-        batch=_whole(train.get("global-batch-size", ""), nodes * per_node),
+        batch=_whole(train.get("global-batch-size", ""), 0) or nodes * per_node,
         tensor=max(1, _whole(train.get("tensor-model-parallel-size", ""), 1)),
-        save=train.get("save", ""),
+        save=train.get("save") or train.get("checkpoint-dir", ""),
         save_every=_whole(train.get("save-interval", ""), 0),
         async_save="async-save" in train,
         throughput="log-throughput" in train,
         minutes=float(_whole(train.get("exit-duration-in-mins", ""), 0)),
+        flops=_flops(train),
     )
+
+
+def _flops(train: dict[str, str]) -> float:
+    """Six operations for each weight and token, twelve for each pair of tokens; 0 where the widths of the model are not named."""
+    layers, width, inner, tokens = (
+        _whole(train.get(name, ""), 0) for name in ("num-layers", "hidden-size", "ffn-hidden-size", "seq-length")
+    )
+    weights = layers * (2.5 * width * width + 2 * width * inner)  # eight groups share keys and values
+    return (6.0 * weights + 12.0 * layers * width * tokens) * tokens if inner else 0.0
 
 
 def member_hosts(master: str, nodes: int) -> list[str]:
@@ -189,7 +200,8 @@ class _Training:
         shape = self.shape
         tflops = self._tflops()
         healthy = min(node.gpu.tflops for node in self.nodes)
-        step = _STEP_S * max(1.0, shape.batch / shape.world) * healthy / tflops
+        each = shape.flops / (healthy * 1e12) if shape.flops else _STEP_S
+        step = each * max(1.0, shape.batch / shape.world) * healthy / tflops
         abort = abort_of(self.nodes)
         wrong = any(fault.corrupts() for node in self.nodes for fault in node.faults)
         waiting, since = 0.0, 0

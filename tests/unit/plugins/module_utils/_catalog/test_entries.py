@@ -47,7 +47,9 @@ def test_the_catalog_has_the_tests_of_the_reference_and_those_it_lacks() -> None
     collectives = ("all-reduce", "all-gather", "alltoall", "reduce-scatter", "broadcast", "sendrecv", "loopback", "loopback-nvswitch")
     wanted = [f"communication/nccl-{name}" for name in collectives]
     wanted += ["communication/ib-write-bw", "communication/nvbandwidth"]
-    wanted += [f"diagnostics/dcgm-level{level}" for level in (1, 2, 3, 4)] + ["training/smoke"]
+    wanted += [f"diagnostics/dcgm-level{level}" for level in (1, 2, 3, 4)] + [
+        f"training/{name}" for name in ("smoke", "nemotron5-8b", "nemotron5-56b")
+    ]
     wanted += [f"diagnostics/{name}" for name in ("fio", "gemm-burn", "node-facts")]
     assert set(wanted) <= set(list_entries([SHIPPED]))
 

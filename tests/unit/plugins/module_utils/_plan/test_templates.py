@@ -24,9 +24,9 @@ CATALOG = {**load_catalog(SHIPPED), "registries": load_registries(SHIPPED), "flo
 IDENTITY = {"run_id": "run", "category": "c01", "group": "g001", "attempt": 1, "owner": []}
 
 
-def plan(category: dict[str, t.Any], **request: t.Any) -> dict[str, t.Any]:
-    """The one category of a certification of two nodes with eight H100 each."""
-    hardware = Hardware(definition.parse({"racks": 1, "nodes_per_rack": 2}))
+def plan(category: dict[str, t.Any], nodes_per_rack: int = 2, **request: t.Any) -> dict[str, t.Any]:
+    """The one category of a certification of two nodes, or more, with eight H100 each."""
+    hardware = Hardware(definition.parse({"racks": 1, "nodes_per_rack": nodes_per_rack}))
     objects = hardware.node_objects()
     for item in objects:
         item["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
@@ -57,7 +57,7 @@ def test_everything_that_a_user_adds_reaches_the_pods_of_every_test(test: str) -
         "priority_class": "high",
         "scheduler_name": "kai-scheduler",
     }
-    category = plan({"test": test, "test_scale": scale_of(test), "workload": workload})
+    category = plan({"test": test, "test_scale": scale_of(test), "workload": workload}, nodes_per_rack=4)
     made = attempt_objects(category["template"], IDENTITY, category["groups"][0]["nodes"])
     template = made["job"]["spec"]["template"]
     pod, container = template["spec"], template["spec"]["containers"][0]
@@ -110,6 +110,48 @@ def test_a_test_with_criteria_of_its_own_is_judged_by_them_unless_the_user_names
     assert "measured.iterations >= 20" in own["criteria"][0] and own["floors"] is None
     other = plan({"test": "training/smoke", "test_scale": "intra-node", "criteria": ["measured.tflops_per_gpu > 1"]})
     assert other["criteria"] == ["measured.tflops_per_gpu > 1"]
+
+
+def test_a_model_is_divided_as_the_gpu_wants_it_unless_the_user_says_otherwise() -> None:
+    category = plan({"test": "training/nemotron5-8b", "test_scale": "full-scale"})
+    (row,) = [item for item in category["explain"] if item["path"] == "options.tensor_parallel"]
+    assert (row["value"], row["rule"]) == (2, "GPU h100") and {"rule": "entry default", "value": 1} in row["overridden"]
+    assert "--tensor-model-parallel-size=2" in category["template"]["torch"]["args"]
+    own = plan({"test": "training/nemotron5-8b", "test_scale": "full-scale", "options": {"tensor_parallel": 4}})
+    assert "--tensor-model-parallel-size=4" in own["template"]["torch"]["args"]
+
+
+@pytest.mark.parametrize(
+    ("test", "scale", "options", "words"),
+    [
+        ("training/nemotron5-56b", "intra-node", {}, "needs at least 32 GPUs, and 1 node of 8 have 8"),
+        ("training/nemotron5-56b", "full-scale", {}, "needs at least 32 GPUs, and 2 nodes of 8 have 16"),
+        (
+            "training/nemotron5-8b",
+            "intra-node",
+            {"tensor_parallel": 8, "pipeline_parallel": 2},
+            "a multiple of tensor_parallel 8 x pipeline_parallel 2 = 16",
+        ),
+    ],
+)
+def test_a_model_that_no_group_can_hold_is_refused_with_the_arithmetic(test: str, scale: str, options: dict[str, int], words: str) -> None:
+    with pytest.raises(InputError) as error:
+        plan({"test": test, "test_scale": scale, "options": options})
+    assert words in str(error.value) and error.value.place == "certification.categories[0].test_scale"
+
+
+def test_a_group_that_is_too_small_for_a_model_is_untested_beside_those_that_are_not() -> None:
+    request = {"test": "training/nemotron5-56b", "test_scale": "full-scale", "group_size": 4}
+    category = plan(request, nodes_per_rack=6)
+    assert [len(group["nodes"]) for group in category["groups"]] == [4]
+    assert len(category["untested"]) == 2 and "needs at least 32 GPUs" in category["untested"][0]["message"]
+
+
+def test_no_fault_is_searched_for_in_parts_that_cannot_hold_the_model() -> None:
+    category = plan({"test": "training/nemotron5-56b", "test_scale": "full-scale"}, nodes_per_rack=4)
+    (row,) = [item for item in category["explain"] if item["path"] == "isolate"]
+    assert category["isolate"] == row["value"] == "never"
+    assert plan({"test": "training/nemotron5-8b", "test_scale": "full-scale"})["isolate"] == "auto"
 
 
 def test_dcgm_is_held_to_every_gpu_of_the_node_and_every_test_of_the_level() -> None:
