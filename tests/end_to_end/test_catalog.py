@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
+import yaml
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.entries import list_entries, load_entry
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._catalog.load import shipped_catalog_dir
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUICK = {"min_bytes": "64M", "max_bytes": "1G", "iterations": 5}
 DATA = {"volumes": [{"name": "data", "emptyDir": {}}], "volume_mounts": [{"name": "data", "mountPath": "/data"}]}
 WORKLOADS = {"diagnostics/fio": DATA}
@@ -136,3 +140,17 @@ def test_a_test_of_ones_own_is_one_file_in_a_directory_that_is_named(start_clust
     entry.write_text(entry.read_text().replace("framework: exec", "framework: exce"))
     result = cluster.play("certify", variables)
     assert result.status != 0 and "hello.yml:3" in result.output and "exec" in result.output
+
+
+@pytest.mark.simulator
+def test_the_worked_example_of_hardware_of_ones_own_finds_the_card_with_half_its_lanes(start_cluster):
+    example = ROOT / "docs" / "examples" / "l20"
+    cluster = start_cluster(**yaml.safe_load((example / "simulation.yml").read_text()))
+    result = cluster.play(
+        "certify", {**yaml.safe_load((example / "certification.yml").read_text()), "readiness_catalog_dirs": [str(example)]}
+    )
+    assert result.status != 0 and result.verdicts() == {"passed": {"gpu-r0-n00"}, "failed": {"gpu-r0-n01"}}, result.output
+    assert result.report["cluster"]["platform"] == "lab"
+    inside, cards, _both = result.report["categories"]
+    assert inside["criteria"] == ["measured.bus_bandwidth >= 17"] and inside["verdict"] == "passed"
+    assert "GPU 2 is slow in host_to_device" in str(cards["groups"])

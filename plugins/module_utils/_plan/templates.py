@@ -42,6 +42,10 @@ def resolve_template(
 ) -> tuple[Template, list[Explained], dict[str, t.Any]]:
     """Template, which rule set each value, and the options of a category: the same for all its groups. Raises InputError."""
     workload = wanted["workload"]
+    models = [row["name"] for row in catalog["gpus"]]
+    for name in entry["option_defaults_by_gpu"]:
+        if name not in models:
+            raise unknown_value("GPU", name, models, f"{entry['name']}: option_defaults_by_gpu")
     memory = min((node["gpu"]["memory_mib"] for node in pool.nodes if node["gpu"]["memory_mib"]), default=None)
     options, explain = resolve_options(entry, wanted["options"], wanted["test_scale"], f"{place}.options", memory, pool.model)
     gpus = _gpus_per_node(pool.nodes, workload, place)

@@ -20,6 +20,7 @@ from .gpus import PRODUCTS, GpuProduct, product
 from .platforms import FABRICS, PLATFORMS, Platform
 
 MAX_NODES = 8192
+MAX_GPUS = 16  # of one node
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,8 @@ class Definition:
         return names
 
 
-_KEYS = ("seed", "platform", "gpu", "racks", "nodes_per_rack", "fabric", "noise", "time_scale", "cpu_nodes", "software", "faults")
+_SIZES = ("racks", "nodes_per_rack", "gpus_per_node")
+_KEYS = ("seed", "platform", "gpu", *_SIZES, "fabric", "noise", "time_scale", "cpu_nodes", "software", "faults")
 _VERSION = r"\d+\.\d+\.\d+"
 
 
@@ -160,23 +162,24 @@ class _Reader:
     def pools(self, data: dict[str, t.Any]) -> tuple[Pool, ...]:
         gpu = data.get("gpu", "NVIDIA-H100-80GB-HBM3")
         if isinstance(gpu, str):
-            return (self.pool({**{key: data[key] for key in ("racks", "nodes_per_rack") if key in data}, "gpu": gpu}, ""),)
+            return (self.pool({**{key: data[key] for key in _SIZES if key in data}, "gpu": gpu}, ""),)
         if not isinstance(gpu, list) or not gpu:
-            self.fail("gpu", "a product name or a list of pools {gpu, racks, nodes_per_rack}", gpu)
-        for key in ("racks", "nodes_per_rack"):
+            self.fail("gpu", "a product name or a list of pools {gpu, racks, nodes_per_rack, gpus_per_node}", gpu)
+        for key in _SIZES:
             if key in data:
                 raise InputError("is given twice: each pool in gpu has its own", place=self.at(key), hint=f"Move {key} into the pools")
         return tuple(self.pool(item, f"gpu[{index}]") for index, item in enumerate(gpu))
 
     def pool(self, value: t.Any, path: str) -> Pool:
         prefix = f"{path}." if path else ""
-        data = self.mapping(value, path, ("gpu", "racks", "nodes_per_rack"))
+        data = self.mapping(value, path, ("gpu", *_SIZES))
         name = data.get("gpu")
         if not isinstance(name, str):
             self.fail(f"{prefix}gpu", "the name of a GPU product", name)
         gpu = product(name, self.at(f"{prefix}gpu"))
+        gpus = self.whole(data.get("gpus_per_node", gpu.gpus_per_node), f"{prefix}gpus_per_node", 1, MAX_GPUS)
         return Pool(
-            gpu=gpu,
+            gpu=dataclasses.replace(gpu, gpus_per_node=gpus),
             racks=self.whole(data.get("racks", 4), f"{prefix}racks", 1, MAX_NODES),
             nodes_per_rack=self.whole(data.get("nodes_per_rack", gpu.clique_nodes or 16), f"{prefix}nodes_per_rack", 1, MAX_NODES),
         )
@@ -269,11 +272,12 @@ def json_schema() -> dict[str, t.Any]:
     """The JSON Schema of a definition file, built from the same tables that the checks use."""
     size = {"type": "integer", "minimum": 1, "maximum": MAX_NODES}
     gpu = {"type": "string", "description": f"a GPU product: {', '.join(PRODUCTS)}"}
+    gpus = {"type": "integer", "minimum": 1, "maximum": MAX_GPUS, "description": "default: those of the usual node with this GPU"}
     pool = {
         "type": "object",
         "additionalProperties": False,
         "required": ["gpu"],
-        "properties": {"gpu": gpu, "racks": size, "nodes_per_rack": size},
+        "properties": {"gpu": gpu, "racks": size, "nodes_per_rack": size, "gpus_per_node": gpus},
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -286,6 +290,7 @@ def json_schema() -> dict[str, t.Any]:
             "gpu": {"oneOf": [gpu, {"type": "array", "minItems": 1, "items": pool}], "default": "NVIDIA-H100-80GB-HBM3"},
             "racks": {**size, "default": 4},
             "nodes_per_rack": {**size, "description": "default 16; 18 for GPUs whose NVLink domain spans nodes"},
+            "gpus_per_node": gpus,
             "fabric": {"enum": list(FABRICS), "description": "default: that of the platform"},
             "noise": {"type": "number", "minimum": 0, "maximum": 0.5, "default": 0.02},
             "time_scale": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e6, "default": 600},

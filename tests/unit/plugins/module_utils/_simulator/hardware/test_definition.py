@@ -118,6 +118,13 @@ def test_the_published_schema_is_the_one_the_checks_are_made_of() -> None:
     jsonschema.Draft202012Validator.check_schema(published)
 
 
+def test_a_node_may_have_other_cards_than_the_usual_one() -> None:
+    made = definition.parse({"gpu": [{"gpu": "l20", "racks": 1, "nodes_per_rack": 1, "gpus_per_node": 4}, {"gpu": "h100", "racks": 1}]})
+    assert [pool.gpu.gpus_per_node for pool in made.pools] == [4, 8]
+    with pytest.raises(InputError, match="gpus_per_node"):
+        definition.parse({"gpu": "l20", "gpus_per_node": 0})
+
+
 def test_every_fault_kind_and_product_is_documented() -> None:
     text = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
     assert [kind for kind in KINDS if f"`{kind}`" not in text] == []
