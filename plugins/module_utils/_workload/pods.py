@@ -41,6 +41,9 @@ def port_of(template: t.Mapping[str, t.Any]) -> dict[str, t.Any]:
     return {"name": "rendezvous", "port": TORCH_PORT}
 
 
+HOST_IP = {"name": "READINESS_HOST_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.hostIP"}}}
+
+
 def _script(template: t.Mapping[str, t.Any], name: str, nodes: t.Sequence[str]) -> str:
     launch, gpus = template[template["framework"]], template["gpus_per_node"]
     if template["framework"] == "exec":
@@ -130,7 +133,7 @@ def _container(template: t.Mapping[str, t.Any], name: str, nodes: t.Sequence[str
         "name": names.CONTAINER,
         "image": template["image"],
         "command": ["/bin/bash", "-c", _script(template, name, nodes)],
-        "env": [{"name": "HOME", "value": "/root"}],
+        "env": [{"name": "HOME", "value": "/root"}, HOST_IP],
         "resources": {"limits": limits, "requests": {**limits, **template.get("requests", {})}},
         "securityContext": security,
         "terminationMessagePolicy": "FallbackToLogsOnError",

@@ -163,7 +163,7 @@ def run_script(script, tmp_path, **programs):
         path = tmp_path / name
         path.write_text(f"#!/bin/bash\n{body}\n")
         path.chmod(0o755)
-    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "1", "HOME": str(tmp_path)}
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "JOB_COMPLETION_INDEX": "1", "HOME": str(tmp_path), "READINESS_HOST_IP": "10.0.0.7"}
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, env=env, timeout=60)
 
 
@@ -212,6 +212,7 @@ DCGMI = """case "$1" in discovery) exit 0;; esac; printf '%s|' "$@"; exit 226"""
         ("dcgm-level1", {"tests": ["memory", "pcie"], "verbose": False}, "diag|--host|127.0.0.1:5555|--run|memory,pcie|--json|"),
         ("dcgm-level3", {}, "diag|--host|127.0.0.1:5555|--run|3|--json|--verbose|--parameters|nvbandwidth.is_allowed=true|"),
         ("dcgm-level1", {"host_engine": "dcgm.svc:5555"}, "diag|--host|dcgm.svc:5555|--run|1|--json|--verbose|"),
+        ("dcgm-level1", {"host_engine": "node"}, "diag|--host|10.0.0.7:5555|--run|1|--json|--verbose|"),
     ],
 )
 def test_dcgm_is_asked_for_what_the_options_say_and_its_exit_status_is_kept(tmp_path, test, options, words):
@@ -221,6 +222,25 @@ def test_dcgm_is_asked_for_what_the_options_say_and_its_exit_status_is_kept(tmp_
     script = script_of(objects(["n0"], framework="exec", exec=launch))
     ran = run_script(script, tmp_path, dcgmi=DCGMI, **{"nv-hostengine": "sleep 30"})
     assert (ran.returncode, ran.stdout) == (226, words), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("discovery", "words"),
+    [
+        ("echo 'Device UUID: GPU-bbbb'", "the host engine at dcgm.svc:5555 is another node's: it does not know GPU-aaaa"),
+        ("echo 'connection refused'; exit 1", "no host engine of DCGM answers at dcgm.svc:5555: connection refused"),
+    ],
+)
+def test_a_host_engine_that_is_another_nodes_says_nothing_of_this_one(tmp_path, discovery, words):
+    entry = load_entry([shipped_catalog_dir()], "diagnostics/dcgm-level1")
+    values, _explain = resolve_options(entry, {"host_engine": "dcgm.svc:5555"}, "intra-node", "options")
+    launch = render(entry["exec"], {"options": values, "measure": entry["measure"]}, "exec")
+    script = script_of(objects(["n0"], framework="exec", exec=launch))
+    dcgmi = f'case "$1" in discovery) {discovery};; *) echo diagnosed;; esac'
+    ran = run_script(script, tmp_path, dcgmi=dcgmi, **{"nvidia-smi": "echo GPU-aaaa"})
+    assert ran.returncode == SETUP_EXIT_CODE and words in ran.stdout and "diagnosed" not in ran.stdout
+    ran = run_script(script, tmp_path, dcgmi=dcgmi.replace("GPU-bbbb", "GPU-aaaa"), **{"nvidia-smi": "echo GPU-aaaa"})
+    assert ("diagnosed" in ran.stdout) == ("exit 1" not in discovery)
 
 
 def test_a_host_engine_that_ends_at_once_is_a_fault_of_the_setup_with_its_own_words(tmp_path):
