@@ -21,13 +21,18 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.pl
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.shell_parts import FILES_DIR, SETUP_ERROR, SETUP_EXIT_CODE
 
 TEST = "training/nemotron5-8b"
-SCRIPT = pathlib.Path(shipped_catalog_dir()) / "tests" / "training" / "megatron.py"
+SCRIPT = pathlib.Path(shipped_catalog_dir()) / "tests" / "training" / "start_megatron.py"
 # torchrun of two nodes with eight processes each, of which one is run: the script and its arguments follow the options.
 TORCHRUN = """#!/bin/bash
 while [ "${1#--}" != "$1" ]; do shift 2; done
 WORLD_SIZE=16 exec PYTHON "$@"
 """
-PRETRAIN = "import json, os, sys\nprint(json.dumps({'argv': sys.argv[1:], 'path': os.environ['PYTHONPATH'], 'first': sys.path[0]}))\n"
+# The package has no __init__.py, so any module of its name would take its place.
+PRETRAIN = """
+import json, os, sys
+from megatron.core import there
+print(json.dumps({"argv": sys.argv[1:], "path": os.environ["PYTHONPATH"], "first": sys.path[0]}))
+"""
 
 
 @pytest.fixture(name="script")
@@ -90,7 +95,8 @@ class Pod:
         entry = load_entry([shipped_catalog_dir()], TEST)
         values, _explain = resolve_options(entry, {"megatron_dir": "HERE/megatron-lm", **options}, "full-scale", "options", gpu="h100")
         launch = render(entry["torch"], {"options": values}, TEST)
-        (folder / "megatron.py").write_text(entry["files"]["megatron.py"])
+        for name, content in entry["files"].items():
+            (folder / name).write_text(content)
         torchrun = folder / "torchrun"
         torchrun.write_text(TORCHRUN.replace("PYTHON", sys.executable))
         torchrun.chmod(0o755)
@@ -106,6 +112,7 @@ class Pod:
         source = self.folder / place
         data = source / "megatron" / "core" / "datasets"
         data.mkdir(parents=True)
+        (source / "megatron" / "core" / "there.py").write_text("")
         (source / "pretrain_gpt.py").write_text(PRETRAIN)
         (data / "Makefile").write_text("all:\n\techo made > helpers_cpp.so\n")
         if built:

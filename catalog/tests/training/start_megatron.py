@@ -64,7 +64,7 @@ def main():
     arguments = megatron_arguments(sys.argv[1:], int(os.environ["WORLD_SIZE"]))
     source = parse(sys.argv[1:])[0].source
     program = os.path.join(source, "pretrain_gpt.py")
-    sys.path.insert(0, source)
+    sys.path[0] = source  # and no longer the directory of this file
     sys.argv = [program, *arguments]
     runpy.run_path(program, run_name="__main__")
 
