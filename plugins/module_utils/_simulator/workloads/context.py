@@ -65,9 +65,9 @@ class Context:
         """Simulated seconds between two looks at the world: at least 20 real milliseconds."""
         return max(1.0, 0.02 * self.time_scale)
 
-    def patience_s(self, simulated: float, real: float = 5.0) -> float:
-        """A time limit that is also long enough for the real latency of the API."""
-        return max(simulated, real * self.time_scale)
+    def patience_s(self, simulated: float, peers: int = 0) -> float:
+        """A time limit that is also long enough for the real latency of the API, until so many other pods have come up."""
+        return max(simulated, max(5.0 + 0.3 * peers, 0.7 * peers) * self.time_scale)
 
     def is_me(self, host: str) -> bool:
         """True when a host name means this pod."""

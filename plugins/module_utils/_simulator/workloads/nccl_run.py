@@ -135,7 +135,7 @@ class _Run:
     def _wait_for(self, hosts: Sequence[str]) -> Iterator[LogLine]:
         """The time in which a launch script waits for its workers."""
         # A busy machine starts three pods a second, and many more slowly still.
-        limit = self.context.patience_s(_SSH_WAIT_S, real=max(5.0 + 0.3 * len(hosts), 0.7 * len(hosts)))
+        limit = self.context.patience_s(_SSH_WAIT_S, len(hosts))
         while self.console.now < limit and ssh.unreachable(self.context, hosts):
             self.console.now += self.context.poll_s()
             yield LogLine(self.console.now, None)

@@ -161,7 +161,7 @@ class _Training:
     # -- the group
 
     def _rendezvous(self, hosts: Sequence[str]) -> Iterator[LogLine]:
-        limit = self.context.patience_s(_RENDEZVOUS_S)
+        limit = self.context.patience_s(_RENDEZVOUS_S, len(hosts))
         while self._absent(hosts) and self.now < limit:
             self.now += self.context.poll_s()
             yield LogLine(self.now, None)
