@@ -149,7 +149,7 @@ class WorkQueue:
         self._waiting: set[t.Any] = set()
         self._busy: set[t.Any] = set()
         self._again: set[t.Any] = set()
-        self._timers: dict[t.Any, asyncio.TimerHandle] = {}
+        self._timers: dict[t.Any, tuple[float, asyncio.Handle]] = {}  # when, and what calls; uvloop's does not always know when
         self._failures: dict[t.Any, int] = {}
         self._workers = workers
         self._tasks: list[asyncio.Task[None]] = []
@@ -160,7 +160,7 @@ class WorkQueue:
 
     async def stop(self) -> None:
         """Gives up what is queued and what is being worked on."""
-        for timer in self._timers.values():
+        for _when, timer in self._timers.values():
             timer.cancel()
         await cancel(*self._tasks)
 
@@ -176,12 +176,12 @@ class WorkQueue:
         """Adds the key later; an earlier time that was asked for before stays."""
         loop = asyncio.get_running_loop()
         when = loop.time() + max(delay_s, 0.0)
-        timer = self._timers.get(key)
-        if timer is not None:
-            if timer.when() <= when:
+        known = self._timers.get(key)
+        if known is not None:
+            if known[0] <= when:
                 return
-            timer.cancel()
-        self._timers[key] = loop.call_at(when, self._due, key)
+            known[1].cancel()
+        self._timers[key] = (when, loop.call_at(when, self._due, key))
 
     def _due(self, key: t.Any) -> None:
         self._timers.pop(key, None)

@@ -32,9 +32,11 @@ from .tasks import Tasks, gather_bounded
 
 log = logging.getLogger(__name__)
 
+_SAY_AGAIN_S = 1.0
+
 
 class NodeAgents:
-    """Kubelets of all nodes of `model`. `pods` and `services` are informers; the pods may include pods of other nodes.
+    """Kubelets of all nodes of `model`. `pods`, `services` and `nodes` are informers; the pods may include pods of other nodes.
 
     `tls` makes the log server speak https, as a genuine API server wants it. `lease_interval_s`: see `NodeLeases`.
     """
@@ -45,6 +47,7 @@ class NodeAgents:
         model: WorkloadModel,
         pods: Informer,
         services: Informer,
+        nodes: Informer,
         *,
         host: str = "127.0.0.1",
         tls: ssl.SSLContext | None = None,
@@ -65,6 +68,7 @@ class NodeAgents:
         self._timers: list[asyncio.TimerHandle] = []
         self._leases = NodeLeases(api, self._nodes, model.time_scale, lease_interval_s, self._tasks)
         pods.on_change(self._pod_changed)
+        nodes.on_change(self._node_changed)
 
     async def start(self) -> None:
         """Registers all nodes, with their leases. Start the informers afterwards: a pod of an unknown node is not ours.
@@ -149,13 +153,34 @@ class NodeAgents:
         """The node has booted again: its containers are gone."""
         node.alive, node.lost = True, False
         await self._leases.create(node)
-        rows = [row for row in node.node["status"]["conditions"] if row["type"] in KUBELET_CONDITIONS]
-        patch = {"status": {"conditions": [with_times({**row, "lastTransitionTime": None}) for row in rows]}}
-        await self.api.patch(resource_path("nodes", name=node.name, subresource="status"), patch)
+        await self._say_how(node)
         for worker in list(node.workers.values()):
             self._forget(worker)
         for pod in [pod for pod in self._pods.items.values() if pod["spec"].get("nodeName") == node.name]:
             self._pod_changed("MODIFIED", pod, None)  # also those which were bound or deleted meanwhile
+
+    async def _say_how(self, node: NodeState) -> None:
+        rows = [row for row in node.node["status"]["conditions"] if row["type"] in KUBELET_CONDITIONS]
+        patch = {"status": {"conditions": [with_times({**row, "lastTransitionTime": None}) for row in rows]}}
+        await self.api.patch(resource_path("nodes", name=node.name, subresource="status"), patch)
+
+    def _node_changed(self, kind: str, node: Object, _old: Object | None) -> None:
+        """A kubelet that was given up although it lives, since its machine was short of CPU time, says again how its node is."""
+        state = self._nodes.get(node["metadata"]["name"])
+        if kind == "DELETED" or state is None or not state.alive or state.lost:
+            return
+        if _given_up(node) and not _given_up(state.node):  # else the model wants it so
+            self._tasks.spawn(self._say_again(state))
+
+    async def _say_again(self, node: NodeState) -> None:
+        said = False
+        while node.alive and not node.lost and not said:
+            await asyncio.sleep(_SAY_AGAIN_S)
+            try:
+                await self._say_how(node)
+                said = True
+            except (ApiError, ClusterError) as exc:
+                log.debug("status of node %s: %s", node.name, exc)
 
     # -- pods
 
@@ -249,3 +274,9 @@ class NodeAgents:
         if self._nodes[worker.state.node].lost:
             return LogProblem(0, "")
         return worker.state.find_log(container, previous)
+
+
+def _given_up(node: Object) -> bool:
+    """Whether the node controller says that the kubelet is silent."""
+    rows = (node.get("status") or {}).get("conditions") or []
+    return any(row["type"] == "Ready" and row.get("reason") == "NodeStatusUnknown" for row in rows)

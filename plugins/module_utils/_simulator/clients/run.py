@@ -66,8 +66,8 @@ async def run_clients(
     nodes = Informer(api, resource_path("nodes"))
     services = Informer(api, resource_path("services"))
     # Handlers first, then the nodes, then what is to be followed, then the work: a controller must not act on half a picture.
-    agents = NodeAgents(api, model, pods, services, tls=log_tls, lease_interval_s=lease_interval_s)
-    followed, controllers = [services, pods], list[_Client]()
+    agents = NodeAgents(api, model, pods, services, nodes, tls=log_tls, lease_interval_s=lease_interval_s)
+    followed, controllers = [nodes, services, pods], list[_Client]()
     if scheduler:
         controllers.append(Scheduler(api, pods, nodes))
     if node_lifecycle:
@@ -78,8 +78,6 @@ async def run_clients(
         jobs = Informer(api, resource_path("batch/v1/jobs"))
         followed.append(jobs)
         controllers.append(JobController(api, jobs, pods, model.time_scale))
-    if scheduler or node_lifecycle:
-        followed.insert(0, nodes)
     try:
         await clients.start(agents, *followed, *controllers)
     except BaseException:

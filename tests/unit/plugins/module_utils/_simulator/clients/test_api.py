@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import datetime
 import ipaddress
 import json
 import ssl
 
 import pytest
+import uvloop
 from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -284,6 +286,27 @@ def test_an_informer_lists_again_when_its_version_has_expired(monkeypatch):
         assert len(versions) == 2
 
     with_server(scenario, history_limit=5)
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_key_comes_at_the_earliest_time_that_was_asked_for(loop_factory):
+    """A timer of uvloop that is due at once does not know when."""
+    runs = []
+
+    async def main():
+        async def work(key):
+            runs.append(key)
+
+        queue = WorkQueue(work, workers=1)
+        queue.start()
+        for delay_s in (60.0, 0.0, 0.0, 60.0):
+            queue.add_after("a", delay_s)
+        await eventually(lambda: runs)
+        await queue.stop()
+        assert runs == ["a"]
+
+    with contextlib.closing(loop_factory()) as loop:
+        loop.run_until_complete(main())
 
 
 def test_a_work_queue_runs_a_key_again_that_was_added_meanwhile():

@@ -376,6 +376,24 @@ def test_a_node_that_comes_back_has_lost_its_pods(tmp_path):
     in_cluster(tmp_path, Model(workload=serves, changes=changes), scenario)
 
 
+def test_a_kubelet_that_was_given_up_by_mistake_says_that_it_lives(tmp_path):
+    """A machine that is short of CPU time renews a lease too late: the node was lost for good, and every test after it."""
+
+    async def scenario(cluster):
+        async def ready():
+            node = await cluster.api.get("/api/v1/nodes/n0")
+            rows = {row["type"]: row["status"] for row in node["status"]["conditions"]}
+            return rows["Ready"] == "True" and not node["spec"].get("taints")
+
+        await cluster.until(ready)
+        row = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
+        await cluster.api.patch("/api/v1/nodes/n0/status", {"status": {"conditions": [row]}})
+        assert not await ready()
+        await cluster.until(ready)
+
+    in_cluster(tmp_path, Model(), scenario)
+
+
 def test_a_node_turns_unhealthy(tmp_path):
     async def scenario(cluster):
         async def unhealthy():
