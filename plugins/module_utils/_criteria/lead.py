@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import typing as t
 
@@ -33,7 +34,7 @@ def lead_metric(looked_at: t.Iterable[str], values: t.Mapping[str, t.Any]) -> st
 
 def is_number(value: t.Any) -> t.TypeGuard[float]:
     """Whether a value can be compared with others."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def range_of(values: t.Sequence[float]) -> Range:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 import typing as t
 
@@ -40,9 +39,8 @@ def medians_of(made: t.Sequence[Measurement], looked_at: t.Sequence[str]) -> Med
 
 def median_of(column: t.Sequence[t.Any]) -> t.Any:
     """The median of numbers, and of what is no number the value that all share. None: one is not known, or they differ."""
-    if any(isinstance(value, float) and not math.isfinite(value) for value in column):
-        return None
     if not all(is_number(value) for value in column):
-        return column[0] if all(value == column[0] and type(value) is type(column[0]) for value in column) else None
+        numbers = any(isinstance(value, float) for value in column)  # not all of them finite
+        return column[0] if not numbers and all(value == column[0] and type(value) is type(column[0]) for value in column) else None
     middle = statistics.median(column)
     return int(middle) if all(isinstance(value, int) for value in column) and middle == int(middle) else middle

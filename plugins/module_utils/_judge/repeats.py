@@ -32,6 +32,9 @@ from .machines import LastLook, left_out
 from .medians import Medians, medians_of
 from .ranks import VERDICT_ORDER, Rank, failing, rank, unique, worse
 
+MISSED = ("ThresholdViolation", "Unstable")  # values that miss a criterion
+NAMED = 10  # repeats that a finding names
+
 
 class Repeat(t.NamedTuple):
     """One repeat of a group. observation: with its own attempts alone; None: it never ran. criteria: of the nodes that it was made with."""
@@ -181,21 +184,29 @@ _Said = list[tuple[set[int], Finding]]
 
 
 def _said(findings: t.Mapping[int, t.Sequence[Finding]], count: int) -> _Said:
-    """Each finding with the repeats that have it, which it names unless all of them have it."""
+    """Each finding with the repeats that have it, which it names unless all of them have it. Missed criteria of several are one finding."""
     known: dict[t.Any, tuple[set[int], Finding]] = {}
     for index, own in findings.items():
         for item in own:
-            key = (item["reason"], item["node"], item["message"], item["note"])
-            known.setdefault(key, (set(), item))[0].add(index)
-    return [
-        (who, item if len(who) == count else {**item, "message": f"{_named(who, count)}: {item['message']}"})
-        for who, item in known.values()
-    ]
+            known.setdefault((item["reason"], item["node"], item["message"], item["note"]), (set(), item))[0].add(index)
+    result: _Said = [(who, item) for who, item in known.values() if len(who) == count]
+    alike: dict[t.Any, _Said] = {}
+    for key, (who, item) in known.items():
+        if len(who) < count:
+            alike.setdefault((*key[:2], key[3]) if item["reason"] in MISSED else key, []).append((who, item))
+    return result + [_named(several, count) for several in alike.values()]
 
 
-def _named(indices: t.Collection[int], count: int) -> str:
-    numbers = ", ".join(str(index + 1) for index in sorted(indices))
-    return f"repeat{'s' if len(indices) > 1 else ''} {numbers} of {count}"
+def _named(said: _Said, count: int) -> tuple[set[int], Finding]:
+    """Findings of the same kind as one that names its repeats."""
+    who = set[int]().union(*(indices for indices, _item in said))
+    numbers = [str(index + 1) for index in sorted(who)]
+    named = f"repeat{'s' if len(numbers) > 1 else ''} {', '.join(numbers[:NAMED])}{' …' if len(numbers) > NAMED else ''} of {count}"
+    first = said[0][1]
+    if len(said) == 1:
+        return who, {**first, "message": f"{named}: {first['message']}"}
+    lines = [f"repeat {min(indices) + 1}: {item['message']}" for indices, item in said]
+    return who, {**first, "message": f"{named} missed it, the first so: {first['message']}", "evidence": lines}
 
 
 def _as_notes(said: _Said, deciding: t.Collection[int]) -> list[Finding]:
@@ -219,12 +230,8 @@ def _of_unlike(made: JudgedGroup, repeats: t.Sequence[Repeat]) -> JudgedGroup:
 
 def _by_themselves(alone: t.Sequence[JudgedGroup], good: t.Sequence[int]) -> list[Finding]:
     """Repeats whose own values miss a criterion."""
-    return [
-        {**item, "message": f"{_named([index], len(alone))} by itself: {item['message']}", "note": True}
-        for index in good
-        for item in failing(alone[index]["findings"])
-        if item["reason"] in ("ThresholdViolation", "Unstable")
-    ]
+    missed = {index: [item for item in failing(alone[index]["findings"]) if item["reason"] in MISSED] for index in good}
+    return [{**item, "note": True} for _who, item in _said(missed, len(alone))]
 
 
 def _with_notes(made: JudgedGroup, notes: t.Sequence[Finding]) -> JudgedGroup:

@@ -83,6 +83,13 @@ def measurements_given(raw: t.Any) -> dict[str, Measurement | None]:
     return found
 
 
+def rounds_given(raw: t.Any) -> list[dict[str, Measurement | None]]:
+    """Measurements by group name, for each repeat; a group has one, or a list with one for each of its repeats. Raises InputError."""
+    lists = {name: item if isinstance(item, list) else [item] for name, item in of_type(raw, dict, "measurements").items()}
+    count = max((len(items) for items in lists.values()), default=1)
+    return [measurements_given({name: items[index] for name, items in lists.items() if index < len(items)}) for index in range(count)]
+
+
 def measurement_given(raw: t.Any, place: str = "measurement") -> Measurement:
     """One measurement. Raises InputError when its verdict is no reason of the table."""
     item = of_type(raw, dict, place)

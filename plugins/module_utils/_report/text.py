@@ -182,20 +182,14 @@ def _repeats(group: Row) -> list[str]:
     told = group.get("repeats")
     if not told:
         return []
-    rule = (
-        f"{told['passed']} passed, {told['k_of_n']} must"
-        if told["k_of_n"]
-        else f"the median decides, {told['passed']} passed by themselves"
-    )
-    text = f"{told['measured']} of {told['wanted']} repeats measured, {rule}"
-    units = (group.get("measurement") or {}).get("units") or {}
-    for name, found in list(told["ranges"].items())[:2]:
-        spread = "" if found["spread"] is None else f", spread {found['spread']:.1%}"
-        shown = (
-            f"median {_rounded(found['median'])}, {_rounded(found['low'])} to {_rounded(found['high'])} {units.get(name) or ''}".rstrip()
-        )
-        text += f"; {name}: {shown}{spread}"
-    return _wrap(text, "    ", "      ")
+    all_of_them = told["measured"] == told["wanted"]
+    text = f"{told['wanted']} repeats" if all_of_them else f"{told['measured']} of {told['wanted']} repeats measured"
+    for name, found in list(told["ranges"].items())[:1]:
+        unit = ((group.get("measurement") or {}).get("units") or {}).get(name) or name.replace("_", " ")
+        text += f", {_rounded(found['low'])} to {_rounded(found['high'])} {unit}"
+        text += "" if found["spread"] is None else f", spread {found['spread']:.1%}"
+    rule = f"{told['k_of_n']} must" if told["k_of_n"] else "the median decides"
+    return _wrap(f"{text}; {told['passed']} passed, {rule}", "    ", "      ")
 
 
 def _cells(result: Row) -> tuple[str, str, str]:
