@@ -69,9 +69,8 @@ def judge_repeats(group: Group, repeats: t.Sequence[Repeat], how: Judging) -> Ju
     results = evaluate_all(alike[0].criteria, medians.values) if alike else []
     enough = len(alike) >= (how.k_of_n or len(repeats))
     if how.k_of_n is None:
-        judged = [
-            _by_median(group, repeats[index], alone[index], medians if enough else None, results, how) for index in range(len(repeats))
-        ]
+        known = medians if enough else None
+        judged = [_by_median(group, item, own, known, results, how) for item, own in zip(repeats, alone, strict=True)]
         made = _fold(group, judged, range(len(repeats)), repeats)
         made = made if enough or len(good) < len(repeats) else _of_unlike(made, repeats)
         made = _with_notes(made, _by_themselves(alone, good))
