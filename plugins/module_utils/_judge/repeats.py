@@ -192,7 +192,8 @@ def _said(findings: t.Mapping[int, t.Sequence[Finding]], count: int) -> _Said:
     alike: dict[t.Any, _Said] = {}
     for key, (who, item) in known.items():
         if len(who) < count:
-            alike.setdefault((*key[:2], key[3]) if item["reason"] in MISSED else key, []).append((who, item))
+            missed = item["reason"] in MISSED and not item["note"]
+            alike.setdefault(key[:2] if missed else key, []).append((who, item))
     return result + [_named(several, count) for several in alike.values()]
 
 

@@ -31,12 +31,15 @@ CAUSES = {
 
 
 def judged(*repeats, k_of_n=None, criteria=CRITERIA, nodes=NODES, out=None, **options):
-    """repeats: of one group, each a value, a verdict of the log, a word of CAUSES or NEVER. out: by repeat, a member it began without."""
+    """repeats: of one group, each a value, a verdict of the log, or a word. out: by repeat, a member that it began without."""
     attempts, rounds = [], []
     for number, what in enumerate(repeats, 1):
         excluded = [{"node": out[number], "reason": "NodeUnavailable", "message": "it was cordoned"}] if out and number in out else []
         keys = {"repeat": number, "started": STARTED, "excluded": excluded}
         made = None
+        if what == "at the second try":
+            attempts.append(attempt_record(len(attempts) + 1, *CAUSES["crashed"], **keys))
+            what = 450.0
         if isinstance(what, float):
             made = measurement(
                 "nccl", None, "", complete=True, values={"bus_bandwidth": what, "data_correct": True}, units={"bus_bandwidth": "GB/s"}
@@ -160,6 +163,12 @@ def test_what_all_repeats_say_is_said_once_and_what_one_says_names_it():
     assert decides(group_of(450.0, 450.0, criteria=[])) == ["NoCriterion"]
     assert group_of(450.0, 450.0, criteria=[], allow_no_criteria=True)["verdict"] == "passed"
     assert [item["message"] for item in group_of(450.0, "evicted")["findings"]][0].startswith("repeat 2 of 2: ")
+
+
+def test_that_repeats_needed_a_second_try_is_said_of_each():
+    group = group_of("at the second try", 450.0, "at the second try")
+    assert group["verdict"] == "passed" and len(group["attempts"]) == 5
+    assert [item["message"].split(": ")[1][:9] for item in group["findings"]] == ["attempt 1", "attempt 4"]
 
 
 def test_repeats_of_other_nodes_have_no_median():
