@@ -37,7 +37,7 @@ def test_repeats_of_a_flapping_link_are_judged_as_asked_for_and_a_killed_run_mak
             passes = sum(good) >= k if k else statistics.median(values) >= LIMIT
             assert group["verdict"] == ("passed" if passes else "failed"), (k, values)
             logs = [log for attempt in group["attempts"] for log in attempt["logs"]]
-            assert len(set(logs)) == 3
+            assert len(logs) == len(set(logs)) >= 3
         assert [rack["nodes_measured"] for rack in category["roll_up"]["racks"]] == [2, 2]
     assert felt == {True, False}, "the fault is felt now and then"
     assert "by rack: bus_bandwidth" in result.output and "spread" in result.output
