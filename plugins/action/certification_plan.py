@@ -79,7 +79,11 @@ def _result(run_id: str, run: RunDirectory, plan: Plan) -> dict[str, t.Any]:
 
 
 def _summary(category: Category) -> dict[str, t.Any]:
-    kept = {key: value for key, value in category.items() if key in ("id", "short_id", "title", "test", "test_scale", "gpu", "isolate")}
+    kept = {
+        key: value
+        for key, value in category.items()
+        if key in ("id", "short_id", "title", "test", "test_scale", "gpu", "repeat", "k_of_n", "isolate")
+    }
     return {**kept, "groups": len(category["groups"]), "nodes": sum(len(group["nodes"]) for group in category["groups"])}
 
 
@@ -87,10 +91,19 @@ def _announcement(plan: Plan, path: str) -> list[str]:
     """What will be run and what it can cost at most, before it costs anything. path: of the archive, "" where none is made."""
     cost = plan["cost"]
     place = f"archive {path}" if path else "check mode, nothing is created"
-    lines = [f"Plan: {cost['groups']} groups on {cost['nodes']} nodes, at most {cost['gpu_hours_max']} GPU hours; {place}"]
+    runs = cost.get("runs", cost["groups"])
+    repeated = f", {runs} runs" if runs != cost["groups"] else ""
+    lines = [f"Plan: {cost['groups']} groups on {cost['nodes']} nodes{repeated}, at most {cost['gpu_hours_max']} GPU hours; {place}"]
     for category in plan["categories"]:
         criteria = [*category["criteria"], *[f"{key}: {value}" for key, value in category["thresholds"].items()]]
         limit = "; ".join(criteria) if criteria else "no criterion: set one, no floor is calibrated for these nodes"
         count = len(category["groups"])
-        lines.append(f"  {category['title']}: {count} group{'' if count == 1 else 's'}, {limit}")
+        lines.append(f"  {category['title']}: {count} group{'' if count == 1 else 's'}{_repeats(category)}, {limit}")
     return lines
+
+
+def _repeats(category: Category) -> str:
+    repeat, k = category.get("repeat", 1), category.get("k_of_n")
+    if repeat == 1:
+        return ""
+    return f" x {repeat} repeats, {f'{k} must pass' if k else 'the median judged'}"

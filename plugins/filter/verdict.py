@@ -21,11 +21,13 @@ def judge_category(
     """The judged category: groups, members, findings, verdict."""
     wanted = given.category_given(category, kind)
     compiled = criteria_of(wanted, place=str(wanted["id"] or ""))
+    first, *further = given.rounds_given(measurements)
     return judging.judge_category(
         wanted,
         given.observation_given(observation),
-        given.measurements_given(measurements),
+        first,
         compiled,
+        further=[judging.Round(made, {}) for made in further],
         allow_no_criteria=allow_no_criteria,
     )
 

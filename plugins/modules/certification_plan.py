@@ -99,12 +99,14 @@ categories:
       groups: 64
       nodes: 64
       test_scale: intra-node
+      repeat: 1
+      k_of_n: null
       isolate: auto
 cost:
-  description: Groups, nodes, and the GPU hours the run takes if every attempt runs into its timeout once.
+  description: Groups, runs of groups with their repeats, nodes, and the GPU hours if each of these runs goes into its timeout once.
   returned: with a snapshot or O(resume)
   type: dict
-  sample: {groups: 64, nodes: 64, gpu_hours_max: 512.0}
+  sample: {groups: 64, runs: 64, nodes: 64, gpu_hours_max: 512.0}
 plan:
   description: The whole plan, which otherwise is in the archive.
   returned: in check mode, with a snapshot

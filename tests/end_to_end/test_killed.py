@@ -88,7 +88,7 @@ class Run:
         left = [path for path in self.directory.rglob("*") if path.is_file() and (is_half_written(path) or path.name == LOCK)]
         assert left == []
         done = [item for item in self.entries() if item["event"] == "attempt_done" and item["record"]["outcome"] == "succeeded"]
-        twice = collections.Counter((item["category"], item["group"]) for item in done)
+        twice = collections.Counter((item["category"], item["group"], item["record"]["repeat"]) for item in done)
         assert set(twice.values()) == {1}, "an attempt succeeded twice"
         for log in (self.directory / "logs").rglob("*.log"):
             assert log.read_text().count("# nThread") <= 1, f"{log} holds the logs of two executions"

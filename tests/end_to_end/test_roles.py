@@ -23,7 +23,11 @@ PLAY = [
             }
             for role, options, extra in (
                 ("dcgm", {}, {"dcgm_level": "{{ level }}", "gate_incomplete_fails": True}),
-                ("nccl", {"min_bytes": "64M", "max_bytes": "1G", "iterations": 5}, {"nccl_criteria": ["measured.bus_bandwidth >= 300"]}),
+                (
+                    "nccl",
+                    {"min_bytes": "64M", "max_bytes": "1G", "iterations": 5},
+                    {"nccl_criteria": ["measured.bus_bandwidth >= 300"], "nccl_repeat": 2, "nccl_k_of_n": 2},
+                ),
                 ("training", {"steps": 10}, {"training_test_scale": "full-scale"}),
             )
         ]
@@ -49,6 +53,8 @@ def test_each_role_runs_its_test_and_the_play_goes_on_with_the_verdict(start_clu
     reports = [json.loads(path.read_text()) for path in sorted((cluster.work / "runs").glob("*/report.json"))]
     tests = {report["categories"][0]["test"] for report in reports}
     assert tests == {"diagnostics/dcgm-level1", "communication/nccl-all-reduce", "training/smoke"}
+    repeated = {report["categories"][0]["test"]: bool(report["categories"][0]["groups"][0]["repeats"]) for report in reports}
+    assert repeated == {test: test == "communication/nccl-all-reduce" for test in tests}
     assert cluster.objects_of_ours() == []
 
 

@@ -18,6 +18,7 @@ def attempt_record(
     outcome: Outcome,
     said: Said = Said(),  # noqa: B008 - immutable
     *,
+    repeat: int = 1,
     name: str | None = None,
     exit_code: int | None = None,
     created: str | None = None,
@@ -33,6 +34,7 @@ def attempt_record(
     """The record of an attempt that has ended (docs/data_shapes.md), with its cause."""
     return {
         "attempt": number,
+        "repeat": repeat,
         "name": name,
         "outcome": outcome,
         "cause": classify(outcome, said, exit_code=exit_code, pods=pods, events=events, health=health, ran=started is not None),
@@ -47,6 +49,11 @@ def attempt_record(
         "machines": list(machines),
         "excluded": list(excluded),
     }
+
+
+def of_repeat(records: t.Iterable[AttemptRecord], repeat: int) -> list[AttemptRecord]:
+    """Those of a group's attempts that belong to one of its repeats."""
+    return [record for record in records if record.get("repeat", 1) == repeat]
 
 
 def acquitted(record: AttemptRecord, why: str) -> AttemptRecord:

@@ -54,6 +54,8 @@ class CategoryRequest(t.TypedDict):
     test_scale: str  # intra-node, intra-rack, full-scale, diagnose
     group_size: int | None  # nodes of each group; None: all of the rack, or of the cluster
     left_over: str  # own_group, untested, pair_with_known_good: what becomes of nodes that fill no group
+    repeat: int  # how often each group is run and measured
+    k_of_n: int | None  # so many of these must pass, each by itself; None: the median of all is judged
     options: dict[str, t.Any]  # the test's own
     criteria: list[str]  # CEL over measured.*
     thresholds: dict[str, str]  # NVCRE's form: {busBandwidthGBps: "value >= 400"}
@@ -280,6 +282,8 @@ class Category(t.TypedDict):
     test: str
     test_scale: str
     gpu: str | None  # product of the pool
+    repeat: t.NotRequired[int]  # how often each group is run and measured; absent: once
+    k_of_n: t.NotRequired[int | None]  # so many of these must pass, each by itself; None: the median of all is judged
     criteria: list[str]
     thresholds: dict[str, str]
     isolate: str
@@ -295,9 +299,10 @@ class Category(t.TypedDict):
 
 
 class Cost(t.TypedDict):
-    """An upper bound: every attempt runs into its timeout once."""
+    """An upper bound: every run of a group goes into its timeout once."""
 
     groups: int
+    runs: t.NotRequired[int]  # of groups, each repeat counted
     nodes: int
     gpu_hours_max: float
 
@@ -433,6 +438,7 @@ class AttemptRecord(t.TypedDict):
     """One execution of a workload. Made by `_causes.record.attempt_record` alone."""
 
     attempt: int  # 1 is the first
+    repeat: t.NotRequired[int]  # of its group that it belongs to; 1 is the first, and what is meant where it is absent
     name: str | None  # of its objects
     outcome: Outcome
     cause: Cause | None  # None: it succeeded and nothing contradicts that
@@ -573,6 +579,36 @@ class Member(t.TypedDict):
     isolated: t.NotRequired[bool]  # isolation decided
 
 
+class Range(t.TypedDict):
+    """Where the values of several measurements lie."""
+
+    low: float
+    median: float
+    high: float
+    spread: float | None  # (high - low) / high; None: nothing is known of it
+    samples: int
+
+
+class JudgedRepeat(t.TypedDict):
+    """One repeat of a group, as it would be judged by itself."""
+
+    repeat: int
+    verdict: Verdict
+    attempts: list[int]  # the numbers of its attempts
+    values: dict[str, t.Any]  # of those metrics whose ranges are told
+
+
+class Repeats(t.TypedDict):
+    """The repeats of a group that was to be run more than once."""
+
+    wanted: int
+    k_of_n: int | None  # None: the median decides
+    measured: int  # those whose values may be compared with limits
+    passed: int  # by themselves
+    ranges: dict[str, Range]  # by metric: the main one, and what criteria look at
+    each: list[JudgedRepeat]
+
+
 class JudgedGroup(t.TypedDict):
     """A group with its verdict."""
 
@@ -582,8 +618,9 @@ class JudgedGroup(t.TypedDict):
     verdict: Verdict
     measured: bool  # a complete measurement exists
     attempts: list[AttemptRecord]
-    measurement: Measurement | None
+    measurement: Measurement | None  # of a repeated group its values are the medians
     criteria: list[CriterionResult]  # only of complete measurements
+    repeats: t.NotRequired[Repeats]  # of a group that was to be run more than once
     findings: list[Finding]  # the one that decided first
     members: dict[str, Member]
 
@@ -662,6 +699,27 @@ class RolledUp(t.TypedDict):
 
 
 # --- report (_report) ---
+
+
+class RackRow(t.TypedDict):
+    """The groups of a category that stand in one rack."""
+
+    rack: str
+    groups: int
+    groups_measured: int
+    nodes: int
+    nodes_measured: int
+    low: float | None  # value of a group; None: none was measured
+    median: float | None
+    high: float | None
+
+
+class RollUp(t.TypedDict):
+    """A category by racks."""
+
+    metric: str | None  # the main one of the category; None: nothing was measured
+    unit: str | None
+    racks: list[RackRow]
 
 
 class Report(t.TypedDict):

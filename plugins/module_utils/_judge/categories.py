@@ -12,6 +12,7 @@ from .._common.shapes import (
     Category,
     Conclusion,
     Finding,
+    GroupObservation,
     JudgedCategory,
     JudgedGroup,
     Measurement,
@@ -22,9 +23,16 @@ from .._common.shapes import (
     Verdict,
 )
 from .._common.words import counted
-from .._criteria.criteria import Criterion, evaluate_all
-from .groups import judge_group
+from .._criteria.criteria import Criterion
 from .ranks import NODE_ORDER, VERDICT_ORDER, failing, worse
+from .repeats import Judging, Repeat, judge_once, judge_repeats, observed_in
+
+
+class Round(t.NamedTuple):
+    """One repeat of all groups, by group name. own: criteria of groups of which members were left out."""
+
+    measurements: t.Mapping[str, Measurement | None]
+    own: t.Mapping[str, t.Sequence[Criterion]]
 
 
 def judge_category(
@@ -34,28 +42,38 @@ def judge_category(
     compiled: t.Sequence[Criterion],
     *,
     own: t.Mapping[str, t.Sequence[Criterion]] = types.MappingProxyType({}),
+    further: t.Sequence[Round] = (),
     allow_no_criteria: bool = False,
 ) -> JudgedCategory:
     """Judge all groups of a category.
 
     category: of the plan. observation: of `workload_batch`. measurements: by group name, of each last attempt.
     compiled: the category's criteria. own: by group name, those of a group of which members were left out.
+    further: the same two of each repeat after the first.
     """
-    observed = {item["name"]: item for item in observation["groups"]} if observation else {}
     look = observation.get("last_look") if observation else None
     unseen = look is None and observation is not None and "last_look" in observation
+    how = Judging(category.get("k_of_n"), allow_no_criteria, look, unseen)
+    rounds = [Round(measurements, own), *further]
+    rounds += [Round({}, {})] * (category.get("repeat", 1) - len(rounds))
+    seen = [_by_group(observation, number) for number in range(1, len(rounds) + 1)]
     groups = []
     for group in category["groups"]:
-        measurement = measurements.get(group["name"])
-        criteria_of_group = own.get(group["name"], compiled)
-        results = evaluate_all(criteria_of_group, measurement["values"]) if measurement else []
-        seen = observed.get(group["name"])
-        groups.append(judge_group(group, seen, measurement, results, allow_no_criteria=allow_no_criteria, last_look=look, unseen=unseen))
+        name = group["name"]
+        repeats = [
+            Repeat(observed.get(name), item.measurements.get(name), item.own.get(name, compiled))
+            for observed, item in zip(seen, rounds, strict=True)
+        ]
+        groups.append(judge_repeats(group, repeats, how) if len(repeats) > 1 else judge_once(group, repeats[0], how))
     groups = _without_witnesses(category, groups)
     members = _collect_members(groups, category["untested"])
     verdict, why = _verdict(groups, members)
     criteria = [criterion.as_dict() for criterion in compiled]
     return judged_category(category, verdict, why, members=members, groups=groups, criteria=criteria, allow_no_criteria=allow_no_criteria)
+
+
+def _by_group(observation: Observation | None, repeat: int) -> dict[str, GroupObservation]:
+    return {item["name"]: item for item in observed_in(observation, repeat)["groups"]} if observation else {}
 
 
 def _without_witnesses(category: Category, groups: list[JudgedGroup]) -> list[JudgedGroup]:

@@ -7,6 +7,7 @@ All findings are reported; the first in the order of judgement decides (see `ran
 
 from __future__ import annotations
 
+import types
 import typing as t
 
 from .._causes.reasons import finding, reason_of
@@ -20,6 +21,7 @@ from .._common.shapes import (
     JudgedGroup,
     Measurement,
     Member,
+    Range,
     Verdict,
 )
 from .._criteria.criteria import number
@@ -42,20 +44,20 @@ def judge_group(
     allow_no_criteria: bool = False,
     last_look: LastLook | None = None,
     unseen: bool = False,
+    ranges: t.Mapping[str, Range] = types.MappingProxyType({}),
 ) -> JudgedGroup:
     """Judge one group by its last attempt.
 
     group: of the plan. observation: its entry of the observation, or None when it never ran. measurement: of the last attempt, or None.
-    criteria_results: of `criteria.evaluate_all` on its values. last_look, unseen: see `machines`.
+    criteria_results: of `criteria.evaluate_all` on its values. last_look, unseen: see `machines`. ranges: by metric, of the values that the
+    measurement stands for, where there are several.
     """
     attempts = observation["attempts"] if observation else []
-    findings = _attempt_findings(group, attempts, measurement)
-    if attempts and attempts[-1]["outcome"] == "succeeded" and measurement is None and not failing(findings):
-        findings.append(finding("NoMeasurement", "the workload succeeded, but nothing was measured"))
-    judged = bool(measurement) and not [item for item in failing(findings) if rank(item) < Rank.THRESHOLDS]
-    complete = bool(measurement and measurement["complete"] and measurement["verdict"] in COMPARABLE)
+    findings = _before_criteria(group, attempts, measurement)
+    judged = _is_judged(findings, measurement)
+    complete = _is_complete(measurement)
     if judged and measurement is not None:
-        findings += _criteria_findings(measurement, criteria_results, complete, allow_no_criteria)
+        findings += _criteria_findings(measurement, criteria_results, complete, allow_no_criteria, ranges)
     findings += _correctness_note(measurement) + _repeat_notes(attempts, findings)
     findings = sorted(unique(findings), key=lambda item: (item["note"], rank(item)))
     verdict, members = _group_verdict(findings), _members(group, findings, _group_verdict(findings))
@@ -81,6 +83,27 @@ def judge_group(
         "findings": findings,
         "members": members,
     }
+
+
+def is_comparable(group: Group, observation: GroupObservation | None, measurement: Measurement | None) -> bool:
+    """Whether what a group measured may be compared with limits."""
+    findings = _before_criteria(group, observation["attempts"] if observation else [], measurement)
+    return _is_judged(findings, measurement) and _is_complete(measurement)
+
+
+def _is_judged(findings: t.Sequence[Finding], measurement: Measurement | None) -> bool:
+    return bool(measurement) and not [item for item in failing(findings) if rank(item) < Rank.THRESHOLDS]
+
+
+def _is_complete(measurement: Measurement | None) -> bool:
+    return bool(measurement and measurement["complete"] and measurement["verdict"] in COMPARABLE)
+
+
+def _before_criteria(group: Group, attempts: t.Sequence[AttemptRecord], measurement: Measurement | None) -> list[Finding]:
+    findings = _attempt_findings(group, attempts, measurement)
+    if attempts and attempts[-1]["outcome"] == "succeeded" and measurement is None and not failing(findings):
+        findings.append(finding("NoMeasurement", "the workload succeeded, but nothing was measured"))
+    return findings
 
 
 def _attempt_findings(group: Group, attempts: t.Sequence[AttemptRecord], measurement: Measurement | None) -> list[Finding]:
@@ -174,23 +197,31 @@ def _pod_has_host(pod: str, host: str) -> bool:
 
 
 def _criteria_findings(
-    measurement: Measurement, results: t.Sequence[CriterionResult], complete: bool, allow_no_criteria: bool
+    measurement: Measurement,
+    results: t.Sequence[CriterionResult],
+    complete: bool,
+    allow_no_criteria: bool,
+    ranges: t.Mapping[str, Range],
 ) -> list[Finding]:
     if not complete:
         return [] if measurement["verdict"] not in COMPARABLE else [finding("LogIncomplete", _partial(measurement))]
     if not results:
         return [] if allow_no_criteria or measurement["kind"] in SELF_JUDGING else [finding("NoCriterion", _no_criterion(measurement))]
-    return [item for item in (_criterion_finding(result, measurement) for result in results) if item]
+    return [item for item in (_criterion_finding(result, measurement, ranges) for result in results) if item]
 
 
-def _criterion_finding(result: CriterionResult, measurement: Measurement) -> Finding | None:
+def _criterion_finding(result: CriterionResult, measurement: Measurement, ranges: t.Mapping[str, Range]) -> Finding | None:
     if result["status"] == "passed" and result["passed"] is True:
         return None
     if result["status"] == "unmeasured":
         return finding("NoMeasurement", result["message"])
     if result["status"] != "failed":
         return finding("SetupError", result["message"], hint="Correct the expression")
-    values = measurement["values"]
+    values, among = measurement["values"], ranges.get(result["metric"])
+    if among and is_unstable(among["spread"], among["samples"]):
+        spread = f"{among['samples']} repeats differ by {among['spread']:.0%}"
+        told = f"repeats from {number(among['low'])} to {number(among['high'])}"
+        return finding("Unstable", f"{result['message']}; {spread}: they convict nobody", evidence=[told])
     if not is_unstable(values.get("spread"), values.get("samples")):
         return finding("ThresholdViolation", result["message"])
     spread = f"{values['samples']} samples differ by {values['spread']:.0%}"

@@ -61,6 +61,8 @@ def engine_of(
         planned=planned_states(run),
         finished=run.read_attempts(category["short_id"]),
         owner=owner,
+        repeat=category.get("repeat", 1),
+        k_of_n=category.get("k_of_n"),
         is_search=category["id"] not in {item["id"] for item in plan["categories"]},
     )
     eyes = eyes_of(run, category["template"].get("tolerations") or ())

@@ -14,8 +14,9 @@ from .._causes.wordings import reason_of_refusal
 from .._common.shapes import AttemptRecord, Category, CleanupProof, Group, JudgedCategory, Measurement, Observation, SnapshotNode
 from .._criteria.category import criteria_of
 from .._criteria.criteria import Criterion
-from .._judge.categories import apply_isolation, judge_category
+from .._judge.categories import Round, apply_isolation, judge_category
 from .._judge.isolation import conclude_diagnose, conclusions
+from .._judge.repeats import observed_in
 from .._measure.measurement import compared, measure
 from .._measure.profiles import files as profile_files
 from .._measure.profiles.results import select_logs
@@ -57,22 +58,23 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
     compiled = criteria_of(category, place=f"{run.plan}: {category['id']}")
     groups = {group["name"]: group for group in category["groups"]}
     rows = run.read_snapshot()["nodes"]
-    own: dict[str, list[Criterion]] = {}
-    measurements: dict[str, Measurement | None] = {}
-    for item in observation["groups"]:
-        if not item["attempts"]:
-            continue
-        group, last = groups[item["name"]], item["attempts"][-1]
-        rest = _what_was_left(category, group, last, rows)
-        if rest is not None:
-            own[item["name"]] = criteria_of(rest, place=f"{run.plan}: {category['id']}") if rest["groups"] else []
-            group = rest["groups"][0] if rest["groups"] else group
-        measurements[item["name"]] = measure_attempt(run, category, group, last)
     alone = {name: group["nodes"][0] for name, group in groups.items() if len(group["nodes"]) == 1}
-    measurements = compared(category["measure"]["kind"], measurements, alone)
+    rounds: list[Round] = []
+    for repeat in range(1, category.get("repeat", 1) + 1):
+        own: dict[str, list[Criterion]] = {}
+        measurements: dict[str, Measurement | None] = {}
+        for item in observed_in(observation, repeat)["groups"]:
+            group, last = groups[item["name"]], item["attempts"][-1]
+            rest = _what_was_left(category, group, last, rows)
+            if rest is not None:
+                own[item["name"]] = criteria_of(rest, place=f"{run.plan}: {category['id']}") if rest["groups"] else []
+                group = rest["groups"][0] if rest["groups"] else group
+            measurements[item["name"]] = measure_attempt(run, category, group, last)
+        rounds.append(Round(compared(category["measure"]["kind"], measurements, alone), own))
     request = run.read_request()
     allow = bool(request and request["allow_no_criteria"])
-    return judge_category(category, observation, measurements, compiled, own=own, allow_no_criteria=allow)
+    first, *further = rounds
+    return judge_category(category, observation, first.measurements, compiled, own=first.own, further=further, allow_no_criteria=allow)
 
 
 def _what_was_left(category: Category, group: Group, attempt: AttemptRecord, rows: t.Sequence[SnapshotNode]) -> Category | None:

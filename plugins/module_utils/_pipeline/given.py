@@ -9,7 +9,7 @@ import typing as t
 from .._causes.classify import Said
 from .._causes.reasons import REASONS
 from .._causes.record import attempt_record, pod_record
-from .._common.checks import list_of, of_type, one_of
+from .._common.checks import integer, list_of, of_type, one_of
 from .._common.errors import InputError
 from .._common.shapes import AttemptRecord, Category, Conclusion, Group, Measurement, Observation, Snapshot
 from .._measure.measurement import measurement as make_measurement
@@ -65,6 +65,7 @@ def _attempt(raw: t.Any, place: str) -> AttemptRecord:
         given.get("attempt", 1),
         one_of(given.get("outcome"), OUTCOMES, "outcome", f"{place}.outcome"),
         said,
+        repeat=integer(given.get("repeat", 1), f"{place}.repeat", minimum=1),
         name=given.get("name"),
         exit_code=given.get("exit_code"),
         pods=pods,
@@ -80,6 +81,13 @@ def measurements_given(raw: t.Any) -> dict[str, Measurement | None]:
     for name, item in of_type(raw, dict, "measurements").items():
         found[str(name)] = None if item is None else measurement_given(item, f"measurements.{name}")
     return found
+
+
+def rounds_given(raw: t.Any) -> list[dict[str, Measurement | None]]:
+    """Measurements by group name, for each repeat; a group has one, or a list with one for each of its repeats. Raises InputError."""
+    lists = {name: item if isinstance(item, list) else [item] for name, item in of_type(raw, dict, "measurements").items()}
+    count = max((len(items) for items in lists.values()), default=1)
+    return [measurements_given({name: items[index] for name, items in lists.items() if index < len(items)}) for index in range(count)]
 
 
 def measurement_given(raw: t.Any, place: str = "measurement") -> Measurement:

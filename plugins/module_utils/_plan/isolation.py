@@ -221,6 +221,7 @@ def wave_category(category: Category, record: Record) -> Category:
     derived["short_id"] = f"{category['short_id']}w{number:02d}"
     derived["title"] = f"{category['title']} isolation wave {number}"
     derived["untested"] = []
+    derived["repeat"], derived["k_of_n"] = 1, None
     derived["groups"] = [_group(category, test) for test in record["tests"]]
     return derived
 

@@ -131,6 +131,8 @@ class _Planning:
             "test": entry["name"],
             "test_scale": wanted["test_scale"],
             "gpu": pool.product or None,
+            "repeat": wanted["repeat"],
+            "k_of_n": wanted["k_of_n"],
             "criteria": criteria,
             "thresholds": dict(wanted["thresholds"]),
             "isolate": isolate,
@@ -223,10 +225,14 @@ def _measure(entry: Entry, options: t.Mapping[str, t.Any], gpus: int) -> Measure
 
 
 def _cost(categories: t.Sequence[Category], nodes: t.Sequence[SnapshotNode]) -> Cost:
-    """An upper bound: every attempt runs into its timeout once."""
-    gpu_hours = sum(
-        len(group["nodes"]) * category["template"]["gpus_per_node"] * category["template"]["attempt_timeout_s"] / 3600
-        for category in categories
-        for group in category["groups"]
+    """An upper bound: every run of a group goes into its timeout once."""
+    runs = [(group, category) for category in categories for group in category["groups"] for _repeat in range(category.get("repeat", 1))]
+    seconds = sum(
+        len(group["nodes"]) * category["template"]["gpus_per_node"] * category["template"]["attempt_timeout_s"] for group, category in runs
     )
-    return {"groups": sum(len(category["groups"]) for category in categories), "nodes": len(nodes), "gpu_hours_max": round(gpu_hours, 1)}
+    return {
+        "groups": sum(len(category["groups"]) for category in categories),
+        "runs": len(runs),
+        "nodes": len(nodes),
+        "gpu_hours_max": round(seconds / 3600, 1),
+    }

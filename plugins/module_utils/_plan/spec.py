@@ -17,6 +17,7 @@ from .._common.errors import InputError
 from .._common.shapes import CategoryRequest, Expression, IsolationOptions, Request, Target
 from .._workload import names
 
+MAX_REPEAT = 100
 LEFT_OVER = ("own_group", "untested", "pair_with_known_good")
 SECRET_NAME = re.compile(r"passw|token|secret|api_?key|credential|private_?key", re.IGNORECASE)
 LABEL_KEY = r"([A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -41,6 +42,8 @@ CATEGORY_KEYS = (
     "test_scale",
     "group_size",
     "left_over",
+    "repeat",
+    "k_of_n",
     "options",
     "criteria",
     "thresholds",
@@ -88,6 +91,12 @@ ISOLATION_KEYS = ("min_group_size", "soak", "budget")
 BUDGET_KEYS = ("waves", "tests", "node_minutes")
 TARGET_KEYS = ("node_selector", "match_expressions", "node_names", "include_cordoned", "gpu")
 
+
+class _Repeats(t.TypedDict):
+    repeat: int
+    k_of_n: int | None
+
+
 # One place for every bound: (default, minimum). Seconds where the name says so.
 BOUNDS: dict[str, tuple[int | None, int]] = {
     "max_concurrent": (32, 1),  # groups in flight; a first run on a big cluster must not start everything at once
@@ -131,6 +140,7 @@ def parse_spec(raw: t.Any, place: str = "certification") -> Request:
                 "test_scale": one_of(category.get("test_scale", "full-scale"), TEST_SCALES, "test scale", f"{where}.test_scale"),
                 "group_size": _group_size(category, where),
                 "left_over": one_of(category.get("left_over", LEFT_OVER[0]), LEFT_OVER, "policy", f"{where}.left_over"),
+                **_repeats(category, where),
                 "options": {**copy.deepcopy(shared_options), **of_type(category.get("options") or {}, dict, f"{where}.options")},
                 "criteria": _expressions(category.get("criteria", shared_criteria), f"{where}.criteria"),
                 "thresholds": _thresholds(category.get("thresholds", shared_thresholds), f"{where}.thresholds"),
@@ -174,6 +184,21 @@ def _group_size(category: t.Mapping[str, t.Any], place: str) -> int | None:
             hint="Use it with intra-rack (within each rack) or full-scale (over all nodes)",
         )
     return size
+
+
+def _repeats(category: t.Mapping[str, t.Any], place: str) -> _Repeats:
+    repeat = 1 if category.get("repeat") is None else integer(category["repeat"], f"{place}.repeat", minimum=1, maximum=MAX_REPEAT)
+    if repeat > 1 and category.get("test_scale") == "diagnose":
+        raise InputError(
+            f"{repeat} repeats and the test scale diagnose exclude each other",
+            place=f"{place}.repeat",
+            hint="Its search repeats what it must know for sure; use repeat with the other test scales",
+        )
+    if category.get("k_of_n") is None:
+        return {"repeat": repeat, "k_of_n": None}
+    if repeat == 1:
+        raise InputError("k_of_n needs repeat", place=f"{place}.k_of_n", hint=f"Set {place}.repeat to a number from 2 to {MAX_REPEAT}")
+    return {"repeat": repeat, "k_of_n": integer(category["k_of_n"], f"{place}.k_of_n", minimum=1, maximum=repeat)}
 
 
 def _expressions(value: t.Any, place: str) -> list[str]:

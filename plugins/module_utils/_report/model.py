@@ -22,6 +22,7 @@ from .._common.shapes import (
     RolledUp,
     Snapshot,
 )
+from .racks import roll_up_of
 
 SCHEMA_VERSION = 1
 Row = dict[str, t.Any]
@@ -127,6 +128,7 @@ def _category(category: JudgedCategory) -> Row:
         "why": category["why"],
         "criteria": [_expression(item) for item in category["criteria"]],
         "groups": [_group(group) for group in category["groups"]],
+        "roll_up": roll_up_of(category),
         "untested": [{key: item.get(key) for key in ("node", "reason", "message")} for item in category["untested"]],
         "isolation": category["isolation"],
     }
@@ -145,6 +147,7 @@ def _group(group: JudgedGroup) -> Row:
         "attempts": [_attempt(attempt) for attempt in group["attempts"]],
         "measurement": _measurement(group["measurement"]),
         "criteria": list(group["criteria"]),
+        "repeats": group.get("repeats"),
         "findings": list(group["findings"]),
     }
 
@@ -154,6 +157,7 @@ def _attempt(attempt: AttemptRecord) -> Row:
     cause = attempt["cause"]
     return {
         "attempt": attempt["attempt"],
+        "repeat": attempt.get("repeat", 1),
         "outcome": attempt["outcome"],
         "created": attempt["created"],
         "started": attempt["started"],

@@ -11,32 +11,18 @@ import typing as t
 from .._common.hostlist import fold
 from .._common.plain import safe
 from .._criteria.criteria import number
+from .._criteria.lead import LEAD_METRICS
 
 WIDTH = 100
 NAMES_WIDTH = 30  # of the columns GROUP and NODES together
 PASSING_ROWS = 4  # passing groups shown of a long table: those with the least margin
+RACKS_SHOWN = 8  # those with the lowest values
 ROWS_SHOWN = 40  # groups that did not pass, of one category
 BLOCKS_SHOWN = 25  # nodes told one by one, of one verdict; the others are told by reason
 FINDINGS_SHOWN, EVIDENCE_SHOWN = 4, 3
 STORY_SHOWN = (10, 10)  # waves of a search: from its beginning, from its end
 _MARKS = {"failed": "FAIL", "error": "ERROR", "incomplete": "INCOMPL", "passed": "pass"}
 _ORDER = ("failed", "error", "incomplete", "passed")
-# The one figure of a kind of test that is shown where no criterion picks another; the first that was measured.
-_LEAD_METRICS = (
-    "bus_bandwidth",
-    "alg_bandwidth",
-    "goodput",
-    "tflops_per_gpu",
-    "avg_step_time_s",
-    "tests_passed",
-    "bandwidth",
-    "latency_us",
-    "host_to_device",
-    "gflops_min",
-    "read_bandwidth",
-    "write_bandwidth",
-)
-
 Row = t.Mapping[str, t.Any]
 
 
@@ -94,6 +80,7 @@ def _category(category: Row) -> list[str]:
     if not category["criteria"]:
         lines.append("  no criteria: only what the test itself says was judged")
     lines += _table(category["groups"])
+    lines += _racks(category.get("roll_up") or {})
     lines += _untested(category["untested"])
     isolation = category.get("isolation") or {}
     lines += _isolation(isolation.get("findings", []))
@@ -152,13 +139,32 @@ def _table(groups: t.Sequence[Row]) -> list[str]:
     shown = missed[:ROWS_SHOWN]
     rest = passing[PASSING_ROWS:] if len(passing) > PASSING_ROWS + 1 else []
     shown += passing[: len(passing) - len(rest)]
-    rows = [row for group in shown for row in _rows(group)]
     width = min(max([len(str(group["name"])) for group in shown] + [5]), NAMES_WIDTH - 10)
     header = ("GROUP", "NODES", "VALUE", "LIMIT", "MARGIN", "VERDICT")
-    lines = ["", *(_columns(width, *row) for row in [header, *rows])]
+    lines = ["", _columns(width, *header)]
+    for group in shown:
+        lines += [_columns(width, *row) for row in _rows(group)] + _repeats(group)
     if len(missed) > ROWS_SHOWN:
         lines.append(f"  ... {len(missed) - ROWS_SHOWN} more groups did not pass, see report.json")
     return [*lines, *_rest(rest)] if rest else lines
+
+
+def _racks(roll_up: Row) -> list[str]:
+    """Where the values of each rack lie, the lowest first; nothing where there is one rack to tell of."""
+    racks = roll_up.get("racks") or []
+    if len(racks) < 2:
+        return []
+    ordered = sorted(racks, key=lambda row: (row["low"] is None, row["low"] or 0.0, row["rack"]))
+    unit = f" ({roll_up['unit']})" if roll_up["unit"] else ""
+    width = min(max(len(row["rack"]) for row in racks), NAMES_WIDTH)
+    lines = ["", f"  by rack: {roll_up['metric'] or 'nothing was measured'}{unit}, lowest, median and highest of its groups"]
+    for row in ordered[:RACKS_SHOWN]:
+        measured = f"{row['nodes_measured']} of {row['nodes']} nodes"
+        values = " ".join(f"{_rounded(row[name]) if row[name] is not None else '-':>12}" for name in ("low", "median", "high"))
+        lines.append(_cut(f"  {_cut(row['rack'], width):<{width}} {measured:>18} {values}", WIDTH))
+    if len(racks) > RACKS_SHOWN:
+        lines.append(f"  ... {len(racks) - RACKS_SHOWN} more racks, see report.json")
+    return lines
 
 
 def _rows(group: Row) -> list[tuple[str, str, str, str, str, str]]:
@@ -169,6 +175,21 @@ def _rows(group: Row) -> list[tuple[str, str, str, str, str, str]]:
     cells = [_cells(result) for result in results] or [(*_lead_value(group), "")]
     rows = [(str(group["name"]), fold(group["nodes"]), *cells[0], f"{_MARKS[group['verdict']]} {first}".strip())]
     return rows + [("", "", *more, "") for more in cells[1:]]
+
+
+def _repeats(group: Row) -> list[str]:
+    """How the repeats of a group went, and where their values lie."""
+    told = group.get("repeats")
+    if not told:
+        return []
+    all_of_them = told["measured"] == told["wanted"]
+    text = f"{told['wanted']} repeats" if all_of_them else f"{told['measured']} of {told['wanted']} repeats measured"
+    for name, found in list(told["ranges"].items())[:1]:
+        unit = ((group.get("measurement") or {}).get("units") or {}).get(name) or name.replace("_", " ")
+        text += f", {_rounded(found['low'])} to {_rounded(found['high'])} {unit}"
+        text += "" if found["spread"] is None else f", spread {found['spread']:.1%}"
+    rule = f"{told['k_of_n']} must" if told["k_of_n"] else "the median decides"
+    return _wrap(f"{text}; {told['passed']} passed, {rule}", "    ", "      ")
 
 
 def _cells(result: Row) -> tuple[str, str, str]:
@@ -183,7 +204,7 @@ def _lead_value(group: Row) -> tuple[str, str]:
     """What was measured where no criterion was evaluated, and whether it is partial."""
     measurement = group.get("measurement") or {}
     values, units = measurement.get("values") or {}, measurement.get("units") or {}
-    name = next((item for item in _LEAD_METRICS if values.get(item) is not None), None)
+    name = next((item for item in LEAD_METRICS if values.get(item) is not None), None)
     if name is None:
         return str(measurement.get("verdict") or "not measured"), ""
     shown = f"{_rounded(values[name])} {units.get(name) or name.replace('_', ' ')}"

@@ -61,6 +61,7 @@ class Attempt:
     nodes: list[str]
     number: int
     name: str
+    repeat: int = 1  # of its group
     env: dict[str, str] = dataclasses.field(default_factory=dict)  # set or replaced in the template for this group alone
     ends: Ends = "first"
     state: State = State.CREATING

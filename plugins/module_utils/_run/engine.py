@@ -196,11 +196,12 @@ class Engine:
         self._keep(attempt, record_of(attempt, attempt.decision))
 
     def _new_attempt(self, group: Group, excluded: list[Untested]) -> Attempt:
-        number = len(self._groups.records[group["name"]]) + 1
+        records = self._groups.records[group["name"]]
+        number, repeat = len(records) + 1, self._groups.next_repeat(group, records) or 1
         name = names.attempt_name(self._batch.run_id, self._batch.category, group["name"], number)
         left = [node for node in group["nodes"] if node not in {item["node"] for item in excluded}]
         env, ends = dict(group.get("env") or {}), pods.ends(self._batch.template)
-        return Attempt(group["name"], left, number, name, env, ends, created_at=time.monotonic(), excluded=excluded)
+        return Attempt(group["name"], left, number, name, repeat, env, ends, created_at=time.monotonic(), excluded=excluded)
 
     # Messages
 

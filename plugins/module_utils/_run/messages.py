@@ -59,6 +59,8 @@ class Batch:
     planned: dict[str, NodeState] = dataclasses.field(default_factory=dict)  # by node: what it was when the run was planned
     finished: dict[str, list[AttemptRecord]] = dataclasses.field(default_factory=dict)  # by group: records of an earlier start
     owner: Owner = dataclasses.field(default_factory=this_owner)  # of the run directory, and so of the anchor
+    repeat: int = 1  # how often each group is run
+    k_of_n: int | None = None  # how many of these must be good; None: all
     is_search: bool = False  # its groups are questions: without a member one would be another question, and is not repeated
 
     @property

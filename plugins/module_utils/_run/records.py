@@ -31,6 +31,7 @@ def record_of(attempt: Attempt, decision: Decision) -> AttemptRecord:
         attempt.number,
         decision.outcome,
         Said(decision.reason, decision.message, tuple(decision.nodes)),
+        repeat=attempt.repeat,
         name=attempt.name,
         exit_code=decision.exit_code,
         created=moment(attempt.created_at),

@@ -156,3 +156,10 @@ def test_nvlink_is_switched_off_only_inside_a_domain():
     category = {**nvlink_category(), "id": "c01", "short_id": "c01", "title": "c01"}
     groups = isolation.wave_category(category, record)["groups"]
     assert [item["env"]["NCCL_MNNVL_ENABLE"] for item in groups] == ["0", "1"]
+
+
+def test_a_wave_runs_its_tests_once_whatever_the_category_repeats():
+    record = {"wave": 1, "tests": [{"id": "a", "shape": "single", "transport": "nvl", "nodes": ["n0"]}]}
+    category = {**nvlink_category(), "id": "c01", "short_id": "c01", "title": "c01", "repeat": 5, "k_of_n": 4}
+    wave = isolation.wave_category(category, record)
+    assert (wave["repeat"], wave["k_of_n"], category["repeat"]) == (1, None, 5)

@@ -26,6 +26,11 @@ IDENTITY = {"run_id": "run", "category": "c01", "group": "g001", "attempt": 1, "
 
 def plan(category: dict[str, t.Any], nodes_per_rack: int = 2, **request: t.Any) -> dict[str, t.Any]:
     """The one category of a certification of two nodes, or more, with eight H100 each."""
+    (planned,) = whole_plan(category, nodes_per_rack, **request)["categories"]
+    return t.cast("dict[str, t.Any]", planned)
+
+
+def whole_plan(category: dict[str, t.Any], nodes_per_rack: int = 2, **request: t.Any) -> dict[str, t.Any]:
     hardware = Hardware(definition.parse({"racks": 1, "nodes_per_rack": nodes_per_rack}))
     objects = hardware.node_objects()
     for item in objects:
@@ -33,9 +38,7 @@ def plan(category: dict[str, t.Any], nodes_per_rack: int = 2, **request: t.Any) 
     found = snapshot.build_snapshot([(nodes.project(item, CATALOG), (None, "")) for item in objects], CATALOG, platform="onprem")
     found["capabilities"] = {"success_policy": True}
     spec = parse_spec({"categories": [category], **request})
-    made = make_plan(spec, check_request(spec, SHIPPED), found, CATALOG)
-    (planned,) = made["categories"]
-    return t.cast("dict[str, t.Any]", planned)
+    return t.cast("dict[str, t.Any]", make_plan(spec, check_request(spec, SHIPPED), found, CATALOG))
 
 
 def scale_of(test: str) -> str:
@@ -203,3 +206,12 @@ def test_a_group_larger_than_the_pool_is_refused_before_anything_is_created() ->
 def test_a_scale_that_a_test_does_not_have_is_refused() -> None:
     with pytest.raises(InputError, match="test scale"):
         plan({"test": "diagnostics/dcgm-level1", "test_scale": "full-scale"})
+
+
+def test_repeats_are_counted_before_they_cost_anything() -> None:
+    wanted = {"test": "communication/nccl-all-reduce", "test_scale": "intra-node"}
+    once, thrice = whole_plan(wanted)["cost"], whole_plan({**wanted, "repeat": 3, "k_of_n": 2})["cost"]
+    assert (once["groups"], once["runs"], thrice["groups"], thrice["runs"]) == (2, 2, 2, 6)
+    assert thrice["gpu_hours_max"] == pytest.approx(3 * once["gpu_hours_max"], abs=0.2) and once["gpu_hours_max"] > 1
+    category = plan({**wanted, "repeat": 3, "k_of_n": 2})
+    assert (category["repeat"], category["k_of_n"]) == (3, 2)
