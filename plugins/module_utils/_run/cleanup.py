@@ -10,6 +10,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import functools
+import re
 import time
 import typing as t
 
@@ -17,6 +18,7 @@ from .._cluster.client import Client
 from .._cluster.kinds import CONFIG_MAP, NODE, OWNED, POD, Kind
 from .._common.errors import ClusterError
 from .._common.shapes import CleanupProof
+from .._common.words import counted
 from .._workload.names import RUN_LABEL, short
 from .pool import Pool
 from .projections import lost_reason, node_facts
@@ -26,11 +28,19 @@ TIMEOUT_S = 180.0
 WORKERS = 16
 # A pod on a node that answers no more is never confirmed deleted by its kubelet; after this its node is looked at.
 FORCE_AFTER_S = 30.0
+# What is held by finalizers of others alone, and has not changed for so long, is waited for no longer: only their owners can let it go.
+HELD_S = 30.0
+MAX_HELD = 3
+# Finalizers of Kubernetes itself have no domain, or one of these; its controllers take them away in time.
+KUBERNETES_DOMAINS = re.compile(r"(.*\.)?(kubernetes|k8s)\.io/")
 
 
 @dataclasses.dataclass
 class Remaining:
-    """What still exists, {kind, name, path, uid, node, deleting} each, and what could not be asked."""
+    """What still exists, {kind, name, path, uid, version, node, deleting, held_by} each, and what could not be asked.
+
+    held_by: finalizers of others.
+    """
 
     items: list[dict[str, t.Any]] = dataclasses.field(default_factory=list)
     problems: list[str] = dataclasses.field(default_factory=list)
@@ -70,8 +80,10 @@ def _known(kind: Kind, namespace: str, item: t.Mapping[str, t.Any]) -> dict[str,
         "name": meta["name"],
         "path": kind.path(namespace, meta["name"]),
         "uid": meta.get("uid"),
+        "version": meta.get("resourceVersion"),
         "node": (item.get("spec") or {}).get("nodeName") if kind is POD else None,
         "deleting": bool(meta.get("deletionTimestamp")),
+        "held_by": [name for name in meta.get("finalizers") or [] if "/" in name and not KUBERNETES_DOMAINS.match(name)],
     }
 
 
@@ -107,13 +119,16 @@ def clean(
     outage_s: how long it may refuse or not answer; default: as long. anchors: owner references to anchors that were made; they are looked
     for by name too, since what a list shows may come from a cache that is wrong. lost_nodes: nodes known to be lost; their pods are removed
     by force, which the message says. keep: UIDs of what stays. Proven only when a last read of every kind found nothing. A pod that stays
-    on a node that answers is left, and named: only its kubelet knows what still runs there.
+    on a node that answers is left, and named: only its kubelet knows what still runs there. What finalizers of others hold is left too,
+    and named with them, as soon as nothing else has to be waited for.
     """
     hurried = client.hurried()
     outage_s = timeout_s if outage_s is None else outage_s
     began = clock()
     trouble_since: float | None = None
     forced: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    seen_at = began
     while True:
         found = remaining(hurried, namespace, label_selector)
         for anchor in anchors:
@@ -122,7 +137,10 @@ def clean(
         if not found.items and not found.problems:
             return {"proven": True, "left": [], "message": _forced_note(forced)}
         now = clock()
-        if trouble_since is None and now - began >= timeout_s:
+        marks = {(item["path"], item["version"]) for item in found.items}
+        seen, seen_at = marks, seen_at if marks == seen else now
+        held = not found.problems and all(item["deleting"] and item["held_by"] for item in found.items)
+        if trouble_since is None and (now - began >= timeout_s or (held and now - seen_at >= HELD_S)):
             break
         due = []
         for item in found.items:
@@ -137,11 +155,11 @@ def clean(
             break
         sleep(POLL_S)
     names = [f"{item['kind']}/{item['name']}" for item in found.items]
-    still = f"{len(names)} objects were still there after {clock() - began:.0f} s" if names else ""
+    still = f"still there after {clock() - began:.0f} s: {counted(len(names), 'object')}" if names else ""
     return {
         "proven": False,
         "left": names,
-        "message": "; ".join(filter(None, [*dict.fromkeys(found.problems), still, _forced_note(forced)])),
+        "message": "; ".join(filter(None, [*dict.fromkeys(found.problems), still, _held_note(found.items), _forced_note(forced)])),
     }
 
 
@@ -180,4 +198,12 @@ def _is_lost(client: Client, item: t.Mapping[str, t.Any], lost_nodes: t.Containe
 def _forced_note(forced: t.Collection[str]) -> str:
     if not forced:
         return ""
-    return f"{len(forced)} pods on lost nodes were removed by force: what runs there ends when the node does"
+    return f"removed by force from lost nodes: {counted(len(forced), 'pod')}; what runs there ends when the node does"
+
+
+def _held_note(items: t.Iterable[t.Mapping[str, t.Any]]) -> str:
+    """Whom to ask about what is held: the first few, since one controller usually holds all of them."""
+    held = [f"{item['kind']}/{item['name']} is held by the finalizer {', '.join(item['held_by'])}" for item in items if item["held_by"]]
+    more = f" and {len(held) - MAX_HELD} more are held" if len(held) > MAX_HELD else ""
+    hint = ": whoever set it must take it away (a controller that is gone never will: kubectl edit)"
+    return f"{', '.join(held[:MAX_HELD])}{more}{hint}" if held else ""
