@@ -26,8 +26,9 @@ from .projections import lost_reason, node_facts
 POLL_S = 0.5
 TIMEOUT_S = 180.0
 WORKERS = 16
-# A pod on a node that answers no more is never confirmed deleted by its kubelet; after this its node is looked at.
-FORCE_AFTER_S = 30.0
+# A pod on a node that answers no more is never confirmed deleted by its kubelet. Its node is looked at after LOOK_AFTER_S, and is lost when
+# it has been silent for SILENT_S: a kubelet that restarts is back by then.
+LOOK_AFTER_S, SILENT_S = 10.0, 30.0
 # What is held by finalizers of others alone, and has not changed for so long, is waited for no longer: only their owners can let it go.
 HELD_S = 30.0
 MAX_HELD = 3
@@ -127,6 +128,7 @@ def clean(
     began = clock()
     trouble_since: float | None = None
     forced: set[str] = set()
+    silent: dict[str, float] = {}
     seen: set[tuple[str, str]] = set()
     seen_at = began
     while True:
@@ -144,7 +146,7 @@ def clean(
             break
         due = []
         for item in found.items:
-            by_force = item["kind"] == POD.name and _is_lost(hurried, item, lost_nodes, now - began)
+            by_force = item["kind"] == POD.name and _is_lost(hurried, item, lost_nodes, now - began, silent)
             if by_force:
                 forced.add(item["name"])
             if by_force or not item["deleting"]:
@@ -181,18 +183,25 @@ def _delete_one(client: Client, item: t.Mapping[str, t.Any], by_force: bool) -> 
     return ""
 
 
-def _is_lost(client: Client, item: t.Mapping[str, t.Any], lost_nodes: t.Container[str], age_s: float) -> bool:
-    """Whether the node of a pod is lost: known before, or, when its deletion takes long, as the cluster says now."""
-    if item["node"] is None:
-        return False
-    if item["node"] in lost_nodes:
-        return True
-    if age_s <= FORCE_AFTER_S or not item["deleting"]:
+def _is_lost(client: Client, item: t.Mapping[str, t.Any], lost_nodes: t.Container[str], age_s: float, silent: dict[str, float]) -> bool:
+    """Whether the node of a pod is lost: known before, or, when its deletion takes long, as the cluster says for SILENT_S.
+
+    silent: by node, at what age of the cleanup it was found silent; kept here.
+    """
+    node = item["node"]
+    if node is None or node in lost_nodes:
+        return node is not None
+    if age_s <= LOOK_AFTER_S or not item["deleting"]:
         return False
     try:
-        return lost_reason(node_facts(client.get(NODE.path(name=item["node"])))) is not None
+        lost = lost_reason(node_facts(client.get(NODE.path(name=node)))) is not None
     except ClusterError as error:
-        return error.status == 404
+        if error.status != 404:
+            return False
+        lost = True
+    if not lost:
+        silent.pop(node, None)
+    return lost and age_s - silent.setdefault(node, age_s) >= SILENT_S
 
 
 def _forced_note(forced: t.Collection[str]) -> str:

@@ -180,6 +180,15 @@ def test_a_pod_is_removed_by_force_from_a_lost_node_alone_and_that_is_said():
     assert "removed by force from lost nodes: 2 pods" in proof["message"]
 
 
+def test_a_kubelet_that_restarts_during_the_cleanup_loses_its_node_nothing():
+    server, clock = with_pods(Server(), "a"), Clock()
+    server.nodes["node-of-a"] = "False"
+    clock.when[35] = lambda: server.nodes.update({"node-of-a": "True"})
+    clock.when[37] = lambda: server.nodes.update({"node-of-a": "False"})
+    clock.when[60] = server.objects.clear
+    assert clean(server, clock, timeout_s=180, outage_s=20) == {"proven": True, "left": [], "message": ""} and server.forced == []
+
+
 def test_a_node_that_is_known_to_be_lost_is_not_waited_for():
     server, clock = with_pods(Server(), "silent"), Clock()
     proof = clean(server, clock, lost_nodes={"node-of-silent"})
