@@ -11,14 +11,17 @@ import typing as t
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory, new_run_id
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.shapes import Category, Plan
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ReadinessError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.shapes import Category, Owner, Plan
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.runs import (
     check_takeable,
     open_run,
     plan_of,
+    refuse_elsewhere,
     request_of,
     resume_run,
 )
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.anchors import NotOurs
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction, catalog_directories, collection_version
 
 
@@ -51,11 +54,14 @@ class ActionModule(ReadinessAction):
         plan = plan_of(request, entries, arguments["snapshot"], directories)
         run_id = new_run_id(arguments["run_id"], now)
         run = RunDirectory.create(arguments["runs_dir"], run_id)
+        lock = self.lock_of(run)
+        if arguments["run_id"]:  # one that was made up is nobody else's
+            _refuse_live(arguments, run_id, plan, lock.owner)
         for line in _announcement(plan, "" if self.check_mode else run.path):
             self.progress(line)
         if self.check_mode:
             return {"changed": False, **_result(run_id, run, plan), "plan": plan}
-        with self.lock_of(run):
+        with lock:
             RunDirectory.create(arguments["runs_dir"], run_id)  # nobody has made it meanwhile
             open_run(run, run_id, request, arguments["snapshot"], plan, now=now, version=collection_version())
         return {"changed": True, **_result(run_id, run, plan)}
@@ -72,6 +78,16 @@ class ActionModule(ReadinessAction):
                 meta = resume_run(run, now=now)
         self.progress(f"Resuming run {meta['run_id']}; what is finished is not run again")
         return {"changed": not self.check_mode, **_result(meta["run_id"], run, run.read_plan())}
+
+
+def _refuse_live(arguments: dict[str, t.Any], run_id: str, plan: Plan, owner: Owner) -> None:
+    """Raises NotOurs before a directory is made for a run whose id is taken. What cannot be asked here is asked by the preflight."""
+    try:
+        refuse_elsewhere(Client.from_options(arguments), run_id, plan, owner)
+    except NotOurs:
+        raise
+    except ReadinessError:
+        return
 
 
 def _result(run_id: str, run: RunDirectory, plan: Plan) -> dict[str, t.Any]:

@@ -10,6 +10,7 @@ import typing as t
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.argspec import AUTH_ARGUMENTS
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.words import counted
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import anchors, cleanup
 from ansible_collections.gpu_cluster.readiness.plugins.plugin_utils._action import ReadinessAction
 
@@ -36,13 +37,13 @@ class ActionModule(ReadinessAction):
             names, problem = self._clean(client, namespace, run_id, arguments["wait_timeout"])
             removed += names
             unproven += filter(None, [problem])
-        self._tell_of_others(client, namespace, runs)
         if unproven:
             raise ClusterError(
                 f"the removal is not proven: {'; '.join(unproven)}",
                 place=f"namespace {namespace}",
                 hint="Grant what is missing (docs/rbac.yml), look for finalizers, and clean up again",
             )
+        self._tell_of_others(client, namespace, runs)
         return {"changed": bool(removed) and not self.check_mode, "runs": runs, "removed": removed, "proven": not self.check_mode}
 
     def _refuse_live(self, client: Client, namespace: str, run_id: str, *, force: bool) -> None:
@@ -66,7 +67,7 @@ class ActionModule(ReadinessAction):
         if not names and not found.problems:
             self.progress(f"Run {run_id}: no object of it exists in namespace {namespace}")
             return [], ""
-        self.progress(f"Run {run_id}: {len(names)} objects{' would be removed' if self.check_mode else ''}")
+        self.progress(f"Run {run_id}: {counted(len(names), 'object')}{' would be removed' if self.check_mode else ''}")
         if self.check_mode:
             return names, "; ".join(found.problems)
         proof = cleanup.clean(client, namespace, selector, timeout_s=seconds)

@@ -52,6 +52,8 @@ options:
     description:
       - Name of the run, part of the names of its objects. Lower-case letters, digits and hyphens, at most 32.
       - Made from the time when left out.
+      - One under which another process runs a run in the namespaces of the workloads is refused, and no archive is made. Where the cluster
+        cannot be asked here, M(gpu_cluster.readiness.cluster_preflight) refuses it.
     type: str
   catalog_dirs:
     description: Further catalog directories, searched before the shipped one.
@@ -59,8 +61,8 @@ options:
     elements: path
     default: []
 notes:
-  - "Only O(resume) asks the cluster. It needs these verbs: list on nodes; list on configmaps in the namespaces of the workloads. Uses this,
-    where it may: get on namespaces."
+  - "Only O(resume) and O(run_id) ask the cluster. That needs these verbs: list on nodes; list on configmaps in the namespaces of the
+    workloads. Uses this, where it may: get on namespaces."
 seealso:
   - module: gpu_cluster.readiness.workload_batch
 """

@@ -109,6 +109,7 @@ def test_a_pod_that_somebodys_finalizer_holds_shuts_the_gate_and_is_named(start_
         assert result.verdicts() == {"passed": set(N[:2])}, result.output
         assert (result.report["verdict"], result.report["cleanup"]["left"]) == ("incomplete", [f"pod/{pod}"])
         assert result.status != 0 and "NOT PROVEN" in result.output and "cleanup is not proven" in result.report["why"]
+        assert f"pod/{pod} is held by the finalizer example.com/held" in result.report["cleanup"]["message"]
     finally:
         world.api.patch(f"{PODS}/{pod}", {"metadata": {"finalizers": None}})
     world.until_gone(f"{PODS}/{pod}")

@@ -105,6 +105,7 @@ def test_whoever_reaches_for_a_run_that_is_alive_is_refused_and_the_run_does_not
             assert result.status != 0 and who in result.output and "going on" in result.output, f"{what}: {result.output}"
         assert files(cluster.work / "runs") | files(copied) == before, "a directory was touched"
         assert cluster.objects_of_ours() == objects, "an object was touched"
+        assert not (tmp_path / "other").exists(), "a directory was made for a run that could not begin"
     ended = alive.end()
     assert ended.status == 0 and alive.events().count("attempt_done") == 2, ended.output
     assert cluster.objects_of_ours() == [] and verify_manifest(alive.directory) == []

@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from ansible_collections.gpu_cluster.readiness.tests.end_to_end.world import N, Tap, World, small
+from ansible_collections.gpu_cluster.readiness.tests.end_to_end.world import BOUNDS, N, Tap, World, small
 
 AWAY_S = 30
+OUTAGE_S = 10
 ENDS_S = 120
 
 
@@ -52,3 +53,22 @@ def test_ctrl_c_ends_a_run_soon_although_nothing_answers_and_the_cleanup_play_re
     tap.open()
     removed = cluster.play("cleanup", {"run_id": run_id, "readiness_kubeconfig": str(tap.kubeconfig)})
     assert removed.status == 0 and cluster.objects_of_ours() == [], removed.output
+
+
+@pytest.mark.simulator
+@pytest.mark.parametrize(
+    "how, words", [("refuse", "no answer from"), ("hang", "no answer from"), ("deny", "the API server answered 401: Unauthorized")]
+)
+def test_a_run_whose_api_server_is_gone_for_good_ends_soon_and_its_report_says_so(tapped, how, words):
+    """It went on for 1309 seconds after its deadline of 300, and the report said "the log is empty", also where the token had expired."""
+    _cluster, tap, world = tapped
+    world.spec["bounds"] = {**BOUNDS, "api_outage_s": OUTAGE_S}
+    world.begin(readiness_kubeconfig=str(tap.kubeconfig)).until_running(N[1])
+    getattr(tap, how)()
+    begun = time.monotonic()
+    result = world.end()
+    assert time.monotonic() - begun < 280, "minutes after the server is known to be gone, and hours before its deadline"
+    assert result.status != 0 and result.verdicts() == {"untested": set(N[:2])}, result.output
+    findings = {finding["reason"]: finding["message"] for name in N[:2] for finding in result.node(name)["findings"]}
+    assert words in str(findings) and "NoMeasurement" not in findings and "log is empty" not in result.output, findings
+    assert not result.report["cleanup"]["proven"] and words in result.report["cleanup"]["message"], result.report["cleanup"]

@@ -22,6 +22,11 @@ OURS = "app.kubernetes.io/managed-by=gpu-cluster-readiness"
 NODES = "/api/v1/nodes"
 N = [f"gpu-r0-n0{index}" for index in range(4)]
 LONG = {"max_bytes": "16G", "iterations": 400}
+SAID = b'{"kind": "Status", "status": "Failure", "message": "Unauthorized", "reason": "Unauthorized", "code": 401}'
+UNAUTHORIZED = b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (
+    len(SAID),
+    SAID,
+)
 BOUNDS = {"start_grace_s": 2, "queue_timeout_s": 20, "node_grace_s": 6}
 
 
@@ -141,13 +146,17 @@ class World:
 
 
 class Tap:
-    """The way from a play to the API server, which can be shut (`refuse`) or fall silent (`hang`) and be opened again."""
+    """The way from a play to the API server, which can be shut (`refuse`) or fall silent (`hang`) and be opened again.
+
+    `deny`: whoever asks something from now on is answered 401, as when a token has expired. Only for a server that speaks no TLS.
+    """
 
     def __init__(self, cluster):
         config = yaml.safe_load(cluster.kubeconfig.read_text())
         target = config["clusters"][0]["cluster"]
         url = urllib.parse.urlsplit(target["server"])
         self._upstream, self._lock, self._ends, self._hung = (url.hostname, url.port), threading.Lock(), [], threading.Event()
+        self._denied = threading.Event()
         self._listener = self._listen(0)
         self._port = self._listener.getsockname()[1]
         target["server"] = f"{url.scheme}://127.0.0.1:{self._port}"
@@ -168,14 +177,18 @@ class Tap:
                 return
             with self._lock:
                 self._ends += [near, far]
-            for source, sink in ((near, far), (far, near)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
+            for source, sink, asks in ((near, far, True), (far, near, False)):
+                threading.Thread(target=self._pump, args=(source, sink, asks), daemon=True).start()
 
-    def _pump(self, source, sink):
+    def _pump(self, source, sink, asks):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 while self._hung.is_set():
                     time.sleep(0.05)
+                if self._denied.is_set():
+                    if asks:
+                        source.sendall(UNAUTHORIZED)
+                    break
                 sink.sendall(data)
         for end in (source, sink):
             with contextlib.suppress(OSError):
@@ -194,8 +207,12 @@ class Tap:
     def hang(self):
         self._hung.set()
 
+    def deny(self):
+        self._denied.set()
+
     def open(self):
         self._hung.clear()
+        self._denied.clear()
         if self._listener.fileno() < 0:
             self._listener = self._listen(self._port)
 

@@ -60,6 +60,12 @@ def read_journal(path: str) -> list[dict[str, t.Any]]:
     return entries
 
 
+def open_batches(entries: t.Iterable[t.Mapping[str, t.Any]]) -> list[str]:
+    """Batches that began and did not come to their end, and so not to their cleanup; sorted short ids."""
+    last = {str(entry.get("category")): entry["event"] for entry in entries if entry.get("event") in ("batch_start", "batch_end")}
+    return sorted(batch for batch, event in last.items() if event == "batch_start")
+
+
 def finished_attempts(entries: t.Iterable[t.Mapping[str, t.Any]], category: str) -> dict[str, list[AttemptRecord]]:
     """Records of attempts that ended, by group, in order: what an earlier start of the run has already done.
 

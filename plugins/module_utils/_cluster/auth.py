@@ -9,13 +9,17 @@ urllib3 pool with TLS and proxies. Works with releases 29 to 37, which differ in
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import os
+import queue
 import re
 import threading
 import typing as t
 
-from .._common.errors import ClusterError, InputError
+from .._common.errors import ClusterError, InputError, ReadinessError
+
+_T = t.TypeVar("_T")
 
 # option: environment variables, first one set wins. The names are those of kubernetes.core and of AWX's credential type.
 ENVIRONMENT: dict[str, tuple[str, ...]] = {
@@ -37,6 +41,9 @@ ENVIRONMENT: dict[str, tuple[str, ...]] = {
 
 _FALSE = frozenset({"0", "false", "no", "n", "off", "f"})
 _TRUE = frozenset({"1", "true", "yes", "y", "on", "t"})
+
+# A login that needs longer waits for somebody, such as an exec plugin that asks for a code.
+LOGIN_S = 60.0
 
 # TCP keep-alive: a watch through a dead link is noticed after about a minute, not at its own end.
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
@@ -60,22 +67,65 @@ class Transport:
     _lock: threading.RLock = dataclasses.field(default_factory=threading.RLock)
 
     def authorization(self) -> str | None:
-        """The Authorization header of this moment; renews an expired exec or OIDC token first."""
+        """The Authorization header of this moment; renews an expired exec or OIDC token first. Raises ClusterError when that fails."""
         if self._configuration is None:
             return None
-        with self._lock:
-            return _authorization(self._configuration)
+        with self._alone():
+            if self._configuration.refresh_api_key_hook is None:
+                return _authorization(self._configuration)
+            return _in_time(lambda: _authorization(self._configuration))
 
     def log_in_again(self, pool: t.Any) -> bool:
         """Reads the credentials anew after an answer 401 through *pool*; False when there is nothing to read again."""
-        with self._lock:
+        with self._alone():
             if self.pool is not pool:  # another thread has done it
                 return True
             if self._configuration is None or _explicit(self._options):
                 return False
-            self._configuration = _configuration(self._options, self._pool_size)
+            self._configuration = _in_time(lambda: _configuration(self._options, self._pool_size))
             self.pool = _pool(self._configuration)
             return True
+
+    @contextlib.contextmanager
+    def _alone(self) -> t.Iterator[None]:
+        """One thread logs in for all."""
+        if not self._lock.acquire(timeout=LOGIN_S):
+            raise _no_login()
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+def _in_time(work: t.Callable[[], _T]) -> _T:
+    """What work returns, within LOGIN_S: a plugin or an identity provider that hangs must not hold every thread of a run.
+
+    Raises ClusterError, whatever went wrong: its text may quote a secret, unless it is ours.
+    """
+    answers: queue.SimpleQueue[tuple[_T | None, Exception | None]] = queue.SimpleQueue()
+
+    def take() -> None:
+        try:
+            answers.put((work(), None))
+        except Exception as error:
+            answers.put((None, error))
+
+    threading.Thread(target=take, name="login", daemon=True).start()
+    try:
+        found, error = answers.get(timeout=LOGIN_S)
+    except queue.Empty:
+        raise _no_login() from None
+    if error is not None:
+        why = error.render() if isinstance(error, ReadinessError) else type(error).__name__
+        raise ClusterError(f"the login could not be renewed: {why}", hint="Log in again; check context and exec plugin of the kubeconfig")
+    return t.cast(_T, found)
+
+
+def _no_login() -> ClusterError:
+    return ClusterError(
+        f"the login of the kubeconfig did not come to its end within {LOGIN_S:.0f} s",
+        hint="An exec plugin that asks for a code cannot be answered here: log in before, or use the token of a service account",
+    )
 
 
 def resolve_options(options: t.Mapping[str, t.Any], environ: t.Mapping[str, str] | None = None) -> dict[str, t.Any]:

@@ -23,7 +23,7 @@ from .sending import Expired, Request, Sender, failures
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 60.0
-HURRIED_TIMEOUT_S = 10.0
+HURRIED_TIMEOUT_S, HURRIED_PATIENCE_S = 10.0, 60.0
 # Tries are then bounded by time alone.
 UNCOUNTED = 10_000
 PAGE_SIZE = 500
@@ -86,9 +86,10 @@ class Client:
         return self._sender.host
 
     def hurried(self) -> Client:
-        """The same cluster with little patience, for the end of a run: two tries, and ten seconds for an answer."""
+        """The same cluster with little patience, for the end of a run: two tries, ten seconds for an answer, a minute for a long one."""
         timeout_s = min(HURRIED_TIMEOUT_S, self._read_timeout_s)
-        return self._with(dataclasses.replace(self._retry, attempts=2), HURRIED_TIMEOUT_S, timeout_s)
+        retry = dataclasses.replace(self._retry, attempts=2, patience_s=min(HURRIED_PATIENCE_S, self._retry.patience_s))
+        return self._with(retry, HURRIED_TIMEOUT_S, timeout_s)
 
     def patient(self, seconds: float) -> Client:
         """The same cluster, asked for so long before a question counts as not answered. One that hangs leaves time for another try."""
@@ -197,7 +198,7 @@ class Client:
         """Writes a container's log, byte for byte, into a seekable binary file; returns the number of bytes written.
 
         since_time: RFC 3339. A log that breaks off is read again from its start, over what was written, so that the
-        file never holds half a log unnoticed; raises ClusterError when it cannot be read whole.
+        file never holds half a log unnoticed; raises ClusterError when it cannot be read whole within the client's patience.
         """
         path = POD_LOG.path(namespace, pod)
         query = {
@@ -214,7 +215,7 @@ class Client:
         while True:
             response = self._sender.send(request, tries)
             try:
-                return _copy(response, into)
+                return _copy(response, into, self._retry)
             except failures() as error:
                 into.seek(start)
                 into.truncate()
@@ -365,9 +366,12 @@ def _identity(item: Mapping[str, t.Any]) -> str:
     return metadata.get("uid") or f"{metadata.get('namespace')}/{metadata.get('name')}"
 
 
-def _copy(response: t.Any, into: t.BinaryIO) -> int:
-    written = 0
+def _copy(response: t.Any, into: t.BinaryIO, retry: RetryPolicy) -> int:
+    """Raises TimeoutError for an answer that goes on for longer than the client is patient: one that trickles never times out by itself."""
+    written, began = 0, retry.clock()
     for chunk in response.stream(CHUNK_BYTES):
+        if retry.clock() - began >= retry.patience_s:
+            raise TimeoutError(f"the answer had not ended after {retry.patience_s:.0f} s and {written} bytes")
         into.write(chunk)
         written += len(chunk)
     return written

@@ -165,6 +165,8 @@ class Sender:
         number = int(code) if str(code).isdigit() else None
         reason = str(status.get("reason") or "")
         message = str(status.get("message") or reason or f"the API server answered {number}")
+        if number == 401 and "401" not in message:  # "Unauthorized" alone is not what people look for
+            message = f"the API server answered 401: {message}"
         kind = Expired if number == 410 else ClusterError
         return kind(
             without_credentials(message),

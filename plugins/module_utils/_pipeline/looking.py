@@ -73,7 +73,8 @@ def _eyes(run: RunDirectory, client: Client, pool: Pool, tell: t.Callable[[str],
     contact, health = Contact(plan["bounds"].get("node_grace_s", NODE_GRACE_S), eyes.departure), Health(eyes.unwell, planned)
 
     def read(_names: t.Sequence[str]) -> list[Facts]:
-        # All of them: whether most of the cluster is silent is to be seen too.
-        return list(client.list_result(NODE.path(), project=node_facts).items)
+        # All of them: whether most of the cluster is silent is to be seen too. In little patience, since it is looked again for as long as
+        # the API server may be away.
+        return list(client.hurried().list_result(NODE.path(), project=node_facts).items)
 
     return LastLook(pool, read, contact, health, Fitness(contact, health, planned, tolerations), tell, api_outage_s(plan["bounds"]))

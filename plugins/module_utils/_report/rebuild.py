@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import typing as t
 
+from .._archive.journal import open_batches, read_journal
 from .._archive.run_directory import RunDirectory
 from .._common.shapes import Category, CleanupProof, JudgedCategory, Observation, Report
 from .._criteria.category import criteria_of
@@ -34,7 +35,7 @@ def report_from_archive(run: RunDirectory) -> Report:
         "archive": meta.get("archive"),
         "notes": [*(meta.get("notes") or []), *_cancelled(observations)],
     }
-    cleanup = _cleanup(observations)
+    cleanup = _cleanup(observations, open_batches(read_journal(run.journal)))
     return build_report(about, snapshot, plan, with_cleanup(roll_up(snapshot, judged, since), cleanup), cleanup)
 
 
@@ -48,9 +49,13 @@ def _last_end(observations: t.Iterable[Observation]) -> str | None:
     return max((attempt["finished"] for attempt in attempts if attempt["finished"]), default=None)
 
 
-def _cleanup(observations: t.Sequence[Observation]) -> CleanupProof | None:
-    """One proof over all categories: proven only when every one is."""
+def _cleanup(observations: t.Sequence[Observation], open_: t.Iterable[str]) -> CleanupProof | None:
+    """One proof over all batches: proven only when every one is. open_: those whose process was killed before it could clean up."""
     proofs = [item["cleanup"] for item in observations if item["cleanup"]]
+    proofs += [
+        {"proven": False, "left": [], "message": f"{batch} was ended before it could clean up: the playbook cleanup does"}
+        for batch in open_
+    ]
     if not proofs:
         return None
     left = sorted({str(name) for proof in proofs for name in proof["left"]})

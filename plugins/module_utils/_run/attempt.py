@@ -16,6 +16,7 @@ from .._causes.exit_codes import KILLED
 from .._causes.reasons import reason_of
 from .._common.hostlist import fold
 from .._common.shapes import HealthEvent, NodeState, Outcome, Untested
+from .._common.words import counted
 from .._workload.pods import Ends
 from .._workload.shell_parts import SETUP_ERROR, SETUP_EXIT_CODE
 from .contact import News
@@ -399,10 +400,10 @@ def _out_of_time(attempt: Attempt, now: float, bounds: t.Mapping[str, t.Any], ne
     if blocked:
         return Decision("not_started", "Unschedulable", f"{blocked[0]['scheduled']['message'] or 'no message'} ({after})")
     if len(attempt.pods) < len(attempt.nodes):
-        return Decision("not_started", "SetupError", f"{len(attempt.pods)} of {len(attempt.nodes)} pods existed {after}")
+        return Decision("not_started", "SetupError", f"{len(attempt.pods)} of {counted(len(attempt.nodes), 'pod')} existed {after}")
     stuck = [pod for pod in _by_index(attempt) if not pod["running"]]
     where = [pod["node"] for pod in stuck if pod["node"]]
-    return Decision("not_started", "SetupError", f"{len(stuck)} pods had not started {after}", where)
+    return Decision("not_started", "SetupError", f"{counted(len(stuck), 'pod')} had not started {after}", where)
 
 
 def _out_of_memory(pod: Facts) -> str:

@@ -23,6 +23,7 @@ from .._cluster.client import Client
 from .._cluster.kinds import NODE, POD
 from .._common.errors import ClusterError
 from .._common.shapes import AttemptRecord, CleanupProof, Group, JournalEvent, NodeState, Observation, Untested
+from .._common.words import counted
 from .._workload import names, pods
 from .anchors import category_selector
 from .attempt import Attempt, Decision, State, all_running, decide, nothing_left
@@ -130,7 +131,7 @@ class Engine:
             for attempt in list(self._live.values()):
                 self._advance(attempt, now)
             self._report_progress(now)
-        self._tell(f"{batch.title}: all {len(batch.groups)} groups done")
+        self._tell(f"{batch.title}: {counted(len(batch.groups), 'group')} done")
 
     def _check_ending(self) -> None:
         if not self._alive():

@@ -54,7 +54,9 @@ class PodLog:
                 os.unlink(fresh)
 
     def finish(self, *, answers: bool = True) -> tuple[bool, str]:
-        """The final read. Returns whether the log is whole, and if not why (with the parts read before kept in path).
+        """The final read. Returns whether the log is whole, and why it could not be read (with the parts read before kept in path).
+
+        One that was read and may lack lines in its middle is not whole; what it proves is for its parser to say.
 
         answers: whether its kubelet does; one that is silent is not waited for.
         """
@@ -72,25 +74,31 @@ class PodLog:
                     problem = "the kubelet no longer has the log of this container"
         except ClusterError as error:
             problem = error.render()
+        if not problem and not os.path.getsize(final) and self._has_parts():
+            problem = "the last read found it empty, although there were lines before: it was just rotated away"
         if problem:
             self._keep_parts(final)
             return False, problem
-        self._join(final)
-        return True, ""
+        return self._join(final), ""
+
+    def _has_parts(self) -> bool:
+        return os.path.exists(self._part) and os.path.getsize(self._part) > 0
 
     def _keep_parts(self, final: str) -> None:
-        if os.path.exists(self._part) and os.path.getsize(self._part):
+        if self._has_parts():
             os.replace(self._part, self.path)
             if os.path.exists(final):
                 os.unlink(final)
         elif os.path.exists(final):
             os.replace(final, self.path)
 
-    def _join(self, final: str) -> None:
-        first = _first_stamp(final)
+    def _join(self, final: str) -> bool:
+        """Parts before the final read, and that. Returns whether they meet: else lines between them may have been rotated away unread."""
+        first, meets = _first_stamp(final), True
         if os.path.exists(self._part):
             head = _first_stamp(self._part)
             if first and head and head < first:
+                meets = _stamp((self._since or "").encode()) >= first
                 with open(self.path, "wb") as target:
                     with open(self._part, "rb") as source:
                         target.writelines(line for line in source if _stamp(line) < first)
@@ -98,9 +106,10 @@ class PodLog:
                         target.writelines(source)
                 os.unlink(final)
                 os.unlink(self._part)
-                return
+                return meets
             os.unlink(self._part)
         os.replace(final, self.path)
+        return meets
 
 
 def _stamp(line: bytes) -> bytes:

@@ -10,6 +10,7 @@ from .._causes.wordings import reason_of_refusal
 from .._cluster.client import Client
 from .._cluster.kinds import CLUSTER, NAMESPACED, POD
 from .._common.errors import ClusterError
+from .._common.words import counted
 from .._workload.names import attempt_name
 from .._workload.objects import attempt_objects
 from .steps import OBJECT_KINDS
@@ -90,7 +91,7 @@ def check(client: Client, run_id: str, categories: t.Sequence[t.Mapping[str, t.A
     missing = [item for namespace in namespaces for item in missing_permissions(client, namespace)]
     if missing:
         raise ClusterError(
-            f"our user lacks {len(set(missing))} permissions: {'; '.join(sorted(set(missing)))}",
+            f"our user lacks {counted(len(set(missing)), 'permission')}: {'; '.join(sorted(set(missing)))}",
             place="preflight",
             hint="Nothing was created. Grant them with a Role in the namespace and a ClusterRole that reads nodes",
             status=403,

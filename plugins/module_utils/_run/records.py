@@ -13,6 +13,7 @@ from .._causes.wordings import reason_of_refusal
 from .._common.errors import ClusterError
 from .._common.shapes import AttemptRecord, CleanupProof, Group, GroupObservation, NodeSeen, NodeState, Observation, PodRecord
 from .._common.times import utc
+from .._common.words import counted
 from .attempt import Attempt, Decision
 from .projections import Facts
 
@@ -128,7 +129,7 @@ def acquit(
 def progress_line(title: str, groups: int, waiting: int, live: int, running: int) -> str:
     """How far a batch is; all but the title are numbers of groups."""
     parts = f"{running} running, {live - running} starting or ending, {waiting} waiting"
-    return f"{title}: {groups - waiting - live} of {groups} groups done, {parts}"
+    return f"{title}: {groups - waiting - live} of {counted(groups, 'group')} done, {parts}"
 
 
 def ending(attempt: Attempt, record: AttemptRecord) -> str:

@@ -49,6 +49,7 @@ class Watcher(threading.Thread):
         # An API server that is away for longer than outage_s counts as gone, and the engine is told.
         self._ended = threading.Event()
         self._pause = pause or self._ended.wait
+        self._answered_at = 0.0
         self._known: dict[str, Facts] = {}
         self._strange: set[str] = set()
 
@@ -72,7 +73,7 @@ class Watcher(threading.Thread):
             if problem is None:
                 trouble_since = None  # it was answered, only briefly
             else:
-                trouble_since = started if trouble_since is None else trouble_since
+                trouble_since = max(started, self._answered_at) if trouble_since is None else trouble_since
                 if self._clock() - trouble_since >= self._outage_s:
                     self._deliver(self._kind, "ERROR", problem)
                     return
@@ -83,7 +84,7 @@ class Watcher(threading.Thread):
         try:
             version = self._relist()
             while not self._ended.is_set():
-                begun = self._clock()
+                begun = self._answered_at = self._clock()
                 version = self._follow(version)
                 if self._clock() - begun < GOOD_WATCH_S:
                     return None  # ended at once: something between us and the server does not let it last
@@ -117,6 +118,7 @@ class Watcher(threading.Thread):
         for event, thing in seen:
             if self._ended.is_set():
                 break
+            self._answered_at = self._clock()
             version = (thing.get("metadata") or {}).get("resourceVersion") or version
             if event == "BOOKMARK":
                 continue

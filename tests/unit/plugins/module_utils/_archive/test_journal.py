@@ -4,7 +4,12 @@
 
 from __future__ import annotations
 
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import Journal, finished_attempts, read_journal
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import (
+    Journal,
+    finished_attempts,
+    open_batches,
+    read_journal,
+)
 
 
 def test_a_torn_line_is_left_out_and_the_rest_kept(tmp_path):
@@ -33,3 +38,11 @@ def test_an_accusation_that_was_taken_back_is_that_of_its_own_attempt(tmp_path):
     journal.write("attempt_acquitted", 1.0, category="c01", group="g001", record={"attempt": 1, "outcome": "cancelled"})
     journal.close()
     assert [item["outcome"] for item in finished_attempts(read_journal(path), "c01")["g001"]] == ["cancelled", "succeeded"]
+
+
+def test_a_batch_is_open_until_its_last_start_has_ended():
+    entries = [{"event": f"batch_{event}", "category": batch} for batch, event in (
+        ("c02", "start"), ("c01", "start"), ("c01", "end"), ("c01w01", "start"), ("c02", "end"), ("c02", "start"),
+    )]  # fmt: skip
+    assert open_batches([{"event": "planned"}, *entries]) == ["c01w01", "c02"]
+    assert open_batches([*entries, {"event": "batch_end", "category": "c02"}]) == ["c01w01"]

@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import time
 import typing as t
 
 import pytest
 import yaml
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster import auth
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.auth import resolve_options, without_credentials
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.client import Client
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, InputError
 
 from .conftest import Api
 
@@ -100,3 +103,39 @@ def test_host_without_login_or_file_is_used_as_it_is(api: Api) -> None:
 
 def test_credentials_are_cut_out_of_messages() -> None:
     assert without_credentials("http://u:p@proxy:3128 Bearer abc.def refused") == "http://proxy:3128 Bearer *** refused"
+
+
+def with_plugin(api: Api, tmp_path: pathlib.Path, then: str) -> Client:
+    """A client whose exec plugin logs in for a moment, and does something else when it is asked again."""
+    status = {"token": "short-lived", "expirationTimestamp": "2020-01-01T00:00:00Z"}
+    credential = json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status})
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"test -e {tmp_path}/again && {then}\ntouch {tmp_path}/again\necho '{credential}'\n")
+    config = kubeconfig(api.url)
+    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": [str(plugin)], "interactiveMode": "Never"}
+    config["users"][0]["user"] = {"exec": run}
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(config))
+    return Client.from_options({"kubeconfig": str(path)})
+
+
+def test_an_exec_plugin_that_hangs_does_not_hold_the_run(api: Api, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may ask somebody for a code; all threads waited behind its lock, also those that were to end the run."""
+    client = with_plugin(api, tmp_path, "exec sleep 20")
+    monkeypatch.setattr(auth, "LOGIN_S", 0.5)
+    begun = time.monotonic()
+    with pytest.raises(ClusterError, match="did not come to its end") as caught:
+        client.version()
+    assert time.monotonic() - begun < 15 and "exec plugin" in caught.value.hint and not api.requests
+
+
+def test_a_login_that_cannot_be_read_again_is_an_error_of_the_cluster(api: Api, tmp_path: pathlib.Path) -> None:
+    """Any other kind of error would be called a defect of the collection, and end the batch with everything that ran."""
+    path = tmp_path / "config"
+    path.write_text(yaml.safe_dump(kubeconfig(api.url, "old")))
+    client = Client.from_options({"kubeconfig": str(path)})
+    path.write_text("users: [s3cr3t\n")
+    api.answers = [(401, {"message": "Unauthorized"})]
+    with pytest.raises(ClusterError, match="the login could not be renewed") as caught:
+        client.version()
+    assert "s3cr3t" not in caught.value.render()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import pathlib
 import time
 import typing as t
 
@@ -16,6 +17,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._cluster.ret
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
 
 from .conftest import Api
+from .test_auth import kubeconfig
 
 PODS = "/api/v1/namespaces/x/pods"
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "labels": {"run": "r1"}}}
@@ -140,6 +142,16 @@ def test_unauthorized_says_log_in(api: Api) -> None:
     with pytest.raises(ClusterError) as caught:
         api.client().version()
     assert "log in again" in caught.value.hint and len(api.requests) == 1
+
+
+def test_unauthorized_for_good_is_an_error_on_the_last_try_too(api: Api, tmp_path: pathlib.Path) -> None:
+    """With credentials that can be read again, 401 on the last try ended in an assertion of ours."""
+    path = tmp_path / "config"
+    path.write_text(json.dumps(kubeconfig(api.url, "expired")))
+    for attempts in (1, 2, 4):
+        api.answers = [(503, b"away")] * (attempts - 1) + [(401, status(401, "Unauthorized"))]
+        with pytest.raises(ClusterError, match="the API server answered 401: Unauthorized"):
+            api.client(host=None, api_key=None, kubeconfig=str(path), attempts=attempts).version()
 
 
 def test_unreachable_server_names_it_and_keeps_the_secret(api: Api) -> None:

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import json
 import pathlib
+import types
 
 import pytest
 
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.journal import Journal
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.manifest import MANIFEST, is_sealed, verify_manifest
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.run_directory import RunDirectory, new_run_id
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.record import attempt_record, pod_record
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import InputError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError, InputError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.batches import run_category
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.categories import effective_category, judge_run_category
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.given import category_given, snapshot_given
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.reporting import write_report
@@ -124,6 +127,40 @@ def test_a_category_that_could_not_begin_says_why_and_that_nothing_was_created(r
     assert [finding["reason"] for finding in judged["members"]["n1"]["findings"]] == [reason]
     observation = run.read_observation("c01")
     assert observation and observation["cleanup"] == {"proven": True, "left": [], "message": "nothing was created"}
+
+
+def test_a_wave_that_breaks_off_tells_what_it_left_and_the_cleanup_is_not_proven(run: RunDirectory) -> None:
+    """The category before it had cleaned up, so the report said "proven: nothing of this run is left", with the wave's anchor there."""
+    wave = {**CATEGORY, "id": "c01-w01", "short_id": "c01w01"}
+
+    def break_off() -> None:
+        raise ClusterError("our key could not be made", place="secrets")
+
+    left = {"proven": False, "left": ["configmap/readiness-r1-c01w01"], "message": "configmaps cannot be deleted: forbidden"}
+    engine = types.SimpleNamespace(run=break_off, proof=left, disown=None)
+    with pytest.raises(ClusterError):
+        run_category(run, wave, engine, types.SimpleNamespace(require=lambda: None))
+    report, text, _changed = write_report(run)
+    assert report["cleanup"] == left and report["verdict"] == "incomplete" and "the cleanup is not proven" in report["why"]
+    assert "NOT PROVEN, may be left: configmap/readiness-r1-c01w01" in text and "configmaps cannot be deleted: forbidden" in text
+    assert any("our key could not be made" in note for note in report["notes"])
+
+
+@pytest.mark.parametrize("cut", ["c01", "c01w01"])
+def test_a_batch_that_was_killed_before_it_cleaned_up_proves_nothing(run: RunDirectory, cut: str) -> None:
+    """A worker that is killed alone writes no observation; what the batches before it had proven says nothing of its objects."""
+    run.open()
+    journal = Journal(run.journal)
+    for batch, events in {"c01": ("batch_start", "batch_end"), cut: ("batch_start",)}.items():
+        for event in events:
+            journal.write(event, 0.0, category=batch)
+    report, text, _changed = write_report(run)
+    assert report["verdict"] == "incomplete" and not report["cleanup"]["proven"]
+    assert f"{cut} was ended before it could clean up" in text
+    run.open()
+    journal.write("batch_end", 0.0, category=cut)
+    journal.close()
+    assert write_report(run)[0]["cleanup"]["proven"], "it was resumed"
 
 
 def test_two_runs_never_share_a_directory(run: RunDirectory) -> None:

@@ -18,6 +18,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.gi
 )
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.model import render_json
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.rebuild import report_from_archive
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._report.text import render_text
 
 CRITERIA = ["measured.bus_bandwidth >= 400"]
 
@@ -74,6 +75,15 @@ def test_cleanup_is_proven_only_when_every_batch_is(run_dir):
     report = report_from_archive(run_dir)
     assert report["cleanup"] == {"proven": False, "left": ["Job x"], "message": ""}
     assert report["notes"] == ["the run was cut short: the deadline is over"]
+
+
+def test_why_a_cleanup_is_not_proven_is_said(run_dir):
+    """ "NOT PROVEN, may be left: unknown objects" was all."""
+    why = "pods cannot be listed: pods is forbidden"
+    write_json(run_dir.observation("c02"), {"groups": [], "cleanup": {"proven": False, "left": [], "message": why}, "cancelled": ""})
+    report = report_from_archive(run_dir)
+    assert report["cleanup"]["message"] == why
+    assert why in " ".join(render_text(report).split())
 
 
 def test_a_directory_that_is_no_run_is_refused(tmp_path):

@@ -13,9 +13,10 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._archive.jou
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.classify import Said
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._causes.record import attempt_record
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.errors import ClusterError
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run import engine as engine_module
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.attempt import Decision, State
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.fitness import Eyes
-from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Step, Taken
+from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.messages import Seen, Step, Taken
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.projections import job_facts
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.records import record_of
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps import Collected, is_same
@@ -340,3 +341,79 @@ def test_events_are_asked_about_no_other_object_where_they_cannot_be_read(tmp_pa
     made._client.list = refused
     (line,) = made._steps.events(attempt.target(), ["job", "pod-0", "pod-1"])
     assert len(asked) == 1 and "etcdserver: request timed out" in line
+
+
+def running(made):
+    """The only attempt, with both of its pods running."""
+    made._admit()
+    attempt = only_attempt(made)
+    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    for index, name in enumerate(GROUP["nodes"]):
+        made._on_pod("ADDED", pod_of(attempt, "our-job", index, name))
+    made._advance(attempt, time.monotonic())
+    assert attempt.state is State.RUNNING
+    return attempt
+
+
+@pytest.mark.parametrize(
+    "words, reason",
+    [
+        ('pods is forbidden: User "bob" cannot watch resource "pods" in API group "" in the namespace "default"', "Forbidden"),
+        ("GET /api/v1/nodes: the API server answered 401: Unauthorized", "Cancelled"),
+        ("GET /api/v1/nodes: no answer from https://api: connection refused", "Cancelled"),
+    ],
+)
+def test_a_watch_that_is_over_ends_the_run_with_its_own_words_and_reason(tmp_path, words, reason):
+    """A permission that was lost midway was told as pod security, and "a webhook"."""
+    made = engine(tmp_path)
+    attempt = running(made)
+    made._on_seen(Seen("pod", "ERROR", words))
+    made._check_ending()
+    assert attempt.decision and attempt.state is State.COLLECTING
+    made._to_done(attempt)
+    (record,) = made._groups.records["g001"]
+    assert record["outcome"] == "cancelled" and record["cause"]["reason"] == reason and words in record["cause"]["message"]
+    assert not made._groups.waiting, "nothing is begun any more"
+
+
+def test_a_step_that_hangs_does_not_hold_a_run_that_is_to_end(tmp_path, monkeypatch):
+    """An API server that hangs for good: neither reading the logs nor deleting the Job ever comes back."""
+    made = engine(tmp_path)
+    attempt = running(made)
+    made._on_seen(Seen("pod", "ERROR", "no answer"))
+    made._check_ending()
+    now = attempt.finished_at
+    assert attempt.state is State.COLLECTING
+    made._advance(attempt, now + engine_module.HURRY_S - 1)
+    assert attempt.state is State.COLLECTING
+    made._advance(attempt, now + engine_module.HURRY_S)
+    assert attempt.state is State.REMOVING
+    made._advance(attempt, now + 2 * engine_module.HURRY_S)
+    assert attempt.state is State.DONE and not made._live
+
+
+def test_a_log_is_asked_for_again_only_when_the_last_answer_came(tmp_path):
+    """Polls of an endpoint that hangs piled up, 720 an hour, and Ctrl-C waited for all of them."""
+    made = engine(tmp_path)
+    attempt = running(made)
+    asked = []
+    made._workers.submit = lambda one, step, _work: (asked.append(step), one.under_way.add(step))
+    for seconds in range(0, 3600, 5):
+        made._questions.poll_log(attempt, attempt.started_at + 10 + seconds)
+    assert asked == [Step.POLL_LOG]
+    made._on_taken(Taken(Step.POLL_LOG, attempt.name, result=False))
+    made._questions.poll_log(attempt, attempt.started_at + 4000)
+    assert asked == [Step.POLL_LOG] * 2
+
+
+def test_a_job_whose_creation_was_refused_is_not_deleted(tmp_path):
+    """The name was somebody else's: without the UID of a Job of ours there is nothing to delete."""
+    made = engine(tmp_path)
+    deleted = []
+    made._client.delete = lambda path, **options: deleted.append((path, options))
+    made._admit()
+    attempt = only_attempt(made)
+    take_at_once(made)
+    made._on_taken(Taken(Step.CREATE, attempt.name, error=ClusterError("already exists", status=409, api_reason="AlreadyExists")))
+    made._drain()
+    assert attempt.state in (State.RELEASING, State.DONE) and deleted == []

@@ -101,10 +101,10 @@ class Api:
         return sorted(path.rsplit("/", 1)[1] for path in self.objects)
 
 
-def hold(api, owner=None, run_dir="", category="c01", lost=lambda _why: None, nodes=1):
+def hold(api, owner=None, run_dir="", category="c01", lost=lambda _why: None, nodes=1, tell=lambda _text: None):
     group = {"name": "g001", "nodes": [f"n{index}" for index in range(nodes)]}
     batch = Batch("run", run_dir, category, category, TEMPLATE, [group], {}, 0.0, owner=owner or owners.this_owner())
-    return Holding(api, batch, lost=lost, tell=lambda _text: None)
+    return Holding(api, batch, lost=lost, tell=tell)
 
 
 def left_by(api, owner, category="c01", beat=None):
@@ -289,3 +289,22 @@ def test_only_dead_runs_are_swept_as_expired(api):
     assert anchors.expired_runs(api, "default") == []
     api.time += owners.STALE_S
     assert anchors.expired_runs(api, "default") == ["run"]
+
+
+def test_a_category_holds_as_many_objects_of_each_kind_as_the_table_of_quotas_says(api):
+    """docs/rbac.md: a Job that nobody runs, its fuse, an anchor, and a key where groups start over ssh."""
+    hold(api, nodes=2).take(60)
+    kinds = sorted(path.rsplit("/", 2)[1] for path in api.objects)
+    assert kinds == ["configmaps", "jobs", "secrets"]
+
+
+def test_a_quota_that_leaves_no_room_for_the_fuse_stops_nothing_and_is_told(api):
+    def refuse(path):
+        if path.endswith("/jobs"):
+            raise ClusterError('jobs.batch "x" is forbidden: exceeded quota: jobs', status=403)
+
+    api.before_create, told = refuse, []
+    mine = hold(api, tell=told.append)
+    assert mine.take(60)
+    assert len(told) == 1 and "its objects stay until they are cleaned up" in told[0] and "exceeded quota" in told[0]
+    assert mine.clean_up(set())["proven"] and api.names() == []

@@ -94,3 +94,30 @@ def test_the_kubelet_of_a_dead_node_is_not_waited_for(kubelet, tmp_path):
     assert asked == []
     log.finish(answers=False)
     assert asked == ["hurried"]
+
+
+def test_a_last_read_that_finds_nothing_keeps_what_was_read_before_and_says_so(kubelet, tmp_path):
+    """The log was rotated in that moment: the parts with the result table were deleted, and the empty rest was called whole."""
+    log = PodLog(kubelet, "ns", "pod", str(tmp_path / "a.log"))
+    kubelet.lines = stamps(5)
+    log.poll()
+    kubelet.lines = []
+    whole, problem = log.finish()
+    assert not whole and "rotated away" in problem
+    assert texts(log.path) == [text for _stamp, text in stamps(5)]
+
+
+def test_a_container_that_printed_nothing_has_a_whole_log(kubelet, tmp_path):
+    log = PodLog(kubelet, "ns", "pod", str(tmp_path / "a.log"))
+    log.poll()
+    assert log.finish() == (True, "")
+
+
+def test_lines_that_may_be_missing_between_two_reads_make_a_log_that_is_not_whole(kubelet, tmp_path):
+    everything = stamps(12)
+    log = PodLog(kubelet, "ns", "pod", str(tmp_path / "a.log"))
+    kubelet.lines = everything[:5]
+    log.poll()
+    kubelet.lines = everything[8:]
+    assert log.finish() == (False, "")
+    assert texts(log.path) == [text for _stamp, text in everything[:5] + everything[8:]]

@@ -126,3 +126,18 @@ def test_a_watch_that_lasts_forgets_the_trouble_before():
     run(server, 400)
     watches = [at for at, what in server.asked if what == "watch" and at > 160]
     assert all(later - before < 31 for before, later in zip(watches, watches[1:], strict=False)), "no pause between good watches"
+
+
+@pytest.mark.parametrize("problem", [refused, lambda _server: [("ADDED", None)]], ids=["refused", "no object"])
+def test_a_hiccup_after_hours_of_good_watches_is_no_end(problem):
+    """Its outage was counted from the list that the watches went on from, so that a single 403 ended a run of more than five minutes."""
+
+    def watched(server):
+        if not 7200 <= server.now < 7300:
+            server.now += 240
+            return ()
+        return problem(server)
+
+    server = Server(watched=watched)
+    seen = run(server, 9000)
+    assert "ERROR" not in [event for event, _facts in seen] and server.asked[-1][1] == "watch"
