@@ -75,15 +75,16 @@ def make_plan(request: Request, entries: Entries, snapshot: Snapshot, catalog: t
     testable, untested = _testable(request, snapshot)
     pools = _pools(testable)
     categories: list[Category] = []
-    sheets: dict[str, str] = {}  # by GPU product, the category that has the first fact sheets
+    sheets: dict[tuple[str, int], str] = {}  # by GPU product and GPUs of a pod, the category that has the first fact sheets
     for index, wanted, entry in _in_order(request, entries):
         for pool in pools:
             category = planning.category(len(categories) + 1, wanted, entry, pool, f"certification.categories[{index}]", len(pools) > 1)
             if pool is pools[0]:
                 category["untested"] = [*untested, *category["untested"]]
-            if _is_sheet(entry) and sheets.setdefault(pool.product, category["id"]) != category["id"]:
+            seen = (pool.product, category["template"]["gpus_per_node"])
+            if _is_sheet(entry) and sheets.setdefault(seen, category["id"]) != category["id"]:
                 # What came up during the run is evidence: nobody is to prove anything by a repetition.
-                category["since"], category["isolate"] = sheets[pool.product], "never"
+                category["since"], category["isolate"] = sheets[seen], "never"
                 category["title"] += " again"
             categories.append(category)
     return {

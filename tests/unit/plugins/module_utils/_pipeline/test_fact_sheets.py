@@ -66,6 +66,10 @@ def test_sheets_that_the_user_lists_twice_are_compared_and_not_taken_a_third_tim
     assert planned(FACTS, TEST, FACTS) == [(FIRST, None), BURN, ("c03-node-facts-intra-node", FIRST)]
 
 
+def test_sheets_of_other_numbers_of_gpus_are_not_compared_lest_gpus_seem_lost() -> None:
+    assert planned(FACTS, TEST, {**FACTS, "workload": {"gpus_per_node": 4}})[-1] == ("c03-node-facts-intra-node", None)
+
+
 def test_each_model_of_gpu_is_compared_with_its_own_first_sheets() -> None:
     pools = [{"gpu": "h100", "racks": 1, "nodes_per_rack": 1}, {"gpu": "h200", "racks": 1, "nodes_per_rack": 1}]
     request, entries = request_of({"categories": [FACTS, TEST]}, DIRECTORIES)
