@@ -154,3 +154,25 @@ def test_the_worked_example_of_hardware_of_ones_own_finds_the_card_with_half_its
     inside, cards, _both = result.report["categories"]
     assert inside["criteria"] == ["measured.bus_bandwidth >= 17"] and inside["verdict"] == "passed"
     assert "GPU 2 is slow in host_to_device" in str(cards["groups"])
+
+
+@pytest.mark.simulator
+def test_what_came_up_during_the_run_is_told_at_its_node_by_the_second_fact_sheet(start_cluster):
+    faults = [
+        {"kind": "node_slow", "node": "gpu-r0-n00"},
+        {"kind": "nvlink_errors", "node": "gpu-r0-n00", "gpu": 2, "link": 3},
+        {"kind": "memory_error", "node": "gpu-r0-n01", "gpu": 5},
+    ]
+    cluster = start_cluster(racks=1, nodes_per_rack=3, faults=faults)
+    test = {**category("communication/nccl-all-reduce"), "test_scale": "intra-node", "criteria": ["measured.bus_bandwidth >= 400"]}
+    request = {"categories": [category("diagnostics/node-facts"), test], "isolate": "never", "bounds": {"retries": 0}}
+    result = cluster.play("certify", {"certification": request})
+    first, _between, second = result.report["categories"]
+    assert result.status != 0 and (first["verdict"], second["verdict"]) == ("passed", "failed"), result.output
+    assert result.node("gpu-r0-n01")["verdict"] == "failed" and "HardwareFailureDetected" in result.reasons("gpu-r0-n01")
+    since = {}
+    for node in result.report["nodes"]:
+        since[node["name"]] = [item["message"] for item in node["findings"] if item.get("since") == first["id"]]
+    assert any("NVLink 3: CRC errors: 0 -> 1412" in text for text in since["gpu-r0-n00"]), "a node that failed is on the second sheet too"
+    assert any("Xid 48" in text for text in since["gpu-r0-n01"]) and since["gpu-r0-n02"] == []
+    assert result.node("gpu-r0-n02")["verdict"] == "passed" and cluster.objects_of_ours() == []

@@ -5,14 +5,17 @@
 Numbers are numbers, what a device does not have is null. Nothing is judged here.
 """
 
+import ctypes
 import json
 import os
 import re
 import subprocess
+import time
 import xml.etree.ElementTree
 
 SYS = os.environ.get("READINESS_SYS", "/sys")
 PROC = os.environ.get("READINESS_PROC", "/proc")
+KMSG = os.environ.get("READINESS_KMSG", "/dev/kmsg")
 UNREAD = []
 
 
@@ -72,11 +75,12 @@ def word(text):
 # --- GPUs
 
 
-def uncorrectable(node):
-    """The sum of the counters of errors that were not corrected; None where the GPU has none. Drivers name and split them differently."""
+def memory_errors(node, kind):
+    """The sum of the counters of memory errors of a kind (correctable, uncorrectable); None where the GPU has none. Drivers split them
+    differently."""
     if node is None:
         return None
-    counts = [number(item.text) for item in node if "uncorrectable" in item.tag]
+    counts = [number(item.text) for item in node if kind in item.tag.split("_")]
     found = [count for count in counts if count is not None]
     return sum(found) if found else None
 
@@ -91,6 +95,8 @@ def gpu_facts(index, gpu):
     reasons = gpu.find("clocks_event_reasons")
     reasons = reasons if reasons is not None else gpu.find("clocks_throttle_reasons")
     reasons = [] if reasons is None else reasons
+    slowed = [] if gpu.find("clocks_event_reasons_counters") is None else gpu.find("clocks_event_reasons_counters")
+    volatile, aggregate = gpu.find("ecc_errors/volatile"), gpu.find("ecc_errors/aggregate")
     return {
         "number": index,
         "uuid": word(at("uuid")),
@@ -109,8 +115,10 @@ def gpu_facts(index, gpu):
         },
         "ecc": {
             "enabled": yes(at("ecc_mode/current_ecc")),
-            "uncorrectable": uncorrectable(gpu.find("ecc_errors/volatile")),
-            "uncorrectable_ever": uncorrectable(gpu.find("ecc_errors/aggregate")),
+            "correctable": memory_errors(volatile, "correctable"),
+            "correctable_ever": memory_errors(aggregate, "correctable"),
+            "uncorrectable": memory_errors(volatile, "uncorrectable"),
+            "uncorrectable_ever": memory_errors(aggregate, "uncorrectable"),
             "sram_threshold_exceeded": yes(at("ecc_errors/aggregate/sram_threshold_exceeded")),
             "unrepairable": yes(at("ecc_errors/unrepairable_memory")),
             "repair_pending": either(yes(at("ecc_errors/channel_repair_pending")), yes(at("ecc_errors/tpc_repair_pending"))),
@@ -133,6 +141,7 @@ def gpu_facts(index, gpu):
             "max_memory_mhz": number(at("max_clocks/mem_clock")),
         },
         "slowed_by": [re.sub(r"clocks_(event|throttle)_reason_", "", item.tag) for item in reasons if yes((item.text or "").strip())],
+        "slowed_us": {item.tag.replace("clocks_event_reasons_counters_", ""): number(item.text) for item in slowed},
         "power": {
             "limit_w": number(first("gpu_power_readings/current_power_limit", "power_readings/power_limit")),
             "default_w": number(first("gpu_power_readings/default_power_limit", "power_readings/default_power_limit")),
@@ -144,20 +153,21 @@ def gpu_facts(index, gpu):
 
 
 def nvlinks(states, errors):
-    """By the UUID of the GPU: links, those that are not active, and the sum of each counter of errors."""
+    """By the UUID of the GPU: links, those that are not active, the counters of errors of each link, and their sums."""
     found = {}
     uuid = None
     for line in [*states.splitlines(), *errors.splitlines()]:
         if match := re.search(r"\(UUID: (\S+?)\)", line):
             uuid = match.group(1)
-            found.setdefault(uuid, {"links": 0, "inactive": [], "errors": {}})
+            found.setdefault(uuid, {"links": 0, "inactive": [], "errors": {}, "counters": {}})
         elif uuid and (match := re.match(r"\s*Link (\d+): (?:<inactive>|[\d.]+ GB/s)\s*$", line)):
             found[uuid]["links"] += 1
             if "inactive" in line:
                 found[uuid]["inactive"].append(int(match.group(1)))
-        elif uuid and (match := re.match(r"\s*Link \d+: (.*Errors?.*?): (\d+)\s*$", line)):
-            name = match.group(1).lower().replace(" ", "_")
-            found[uuid]["errors"][name] = found[uuid]["errors"].get(name, 0) + int(match.group(2))
+        elif uuid and (match := re.match(r"\s*Link (\d+): (.*Errors?.*?): (\d+)\s*$", line)):
+            name = match.group(2).lower().replace(" ", "_")
+            found[uuid]["errors"][name] = found[uuid]["errors"].get(name, 0) + int(match.group(3))
+            found[uuid]["counters"].setdefault(match.group(1), {})[name] = int(match.group(3))
     return found
 
 
@@ -221,6 +231,73 @@ def nics():
     return found
 
 
+# --- the kernel log
+
+XIDS_KEPT = 64
+STAMP = r"\[ *(\d+\.\d+)\]"
+READ_ALL, SIZE_OF_BUFFER = 3, 10
+
+
+def kernel_lines():
+    """(seconds since the boot, text) of each line of the kernel's log; None when it may not be read."""
+    try:
+        descriptor = os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        text = kernel_buffer()
+        if text is None:
+            unread("the kernel's log", f"{KMSG}: {error.strerror}; klogctl: {os.strerror(ctypes.get_errno())}")
+            return None
+        found = [re.match(rf"(?:<\d+>)?{STAMP}(.*)", line) for line in text.splitlines()]
+        return [(float(match.group(1)), match.group(2)) for match in found if match]
+    with open(descriptor, "rb", buffering=0) as device:
+        return list(records(device))
+
+
+def kernel_buffer():
+    libc = ctypes.CDLL(None, use_errno=True)
+    size = libc.klogctl(SIZE_OF_BUFFER, None, 0)
+    buffer = ctypes.create_string_buffer(max(size, 1))
+    count = libc.klogctl(READ_ALL, buffer, size) if size > 0 else -1
+    return None if count < 0 else buffer.raw[:count].decode(errors="replace")
+
+
+def records(device):
+    """What /dev/kmsg gives, a record at each read: "level,number,microseconds,flags;text"."""
+    while True:
+        try:
+            data = device.read(8192)
+        except BrokenPipeError:  # a record was overwritten before it was read
+            continue
+        except OSError:
+            return
+        if not data:
+            return
+        for line in data.decode(errors="replace").splitlines():
+            match = re.match(r"\d+,\d+,(\d+),[^;]*;(.*)", line)
+            if match:
+                yield int(match.group(1)) / 1e6, match.group(2)
+
+
+def kernel_log():
+    """The Xids of the kernel's log, and when its last line was written; None when it may not be read."""
+    lines = kernel_lines()
+    if lines is None:
+        return None
+    uptime = number(read(os.path.join(PROC, "uptime"), told=False))
+    found = []
+    for at_s, text in lines:
+        match = re.search(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)", text)
+        if match:
+            line = " ".join(text.split())[:200]
+            found.append({"at_s": at_s, "at": None if uptime is None else stamp(time.time() - uptime + at_s),
+                          "code": int(match.group(2)), "bus_id": match.group(1), "line": line})  # fmt: skip
+    return {"last_s": max((at_s for at_s, _text in lines), default=None), "xids": found[-XIDS_KEPT:]}
+
+
+def stamp(epoch):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch))
+
+
 # --- the host
 
 
@@ -240,7 +317,15 @@ def host():
 def main():
     driver, found = gpus()
     topology = re.sub(r"\x1b\[[0-9;]*m", "", ask("nvidia-smi", "topo", "-m"))
-    facts = {"host": host(), "driver": driver, "gpus": found, "topology": topology.splitlines(), "nics": nics(), "unread": UNREAD}
+    facts = {
+        "host": host(),
+        "driver": driver,
+        "gpus": found,
+        "topology": topology.splitlines(),
+        "nics": nics(),
+        "kernel_log": kernel_log(),
+        "unread": UNREAD,
+    }
     print(json.dumps({"node_facts": facts}, indent=1), flush=True)
 
 

@@ -62,6 +62,7 @@ class CategoryRequest(t.TypedDict):
     floors: bool  # nobody named a criterion: the catalog's floors apply
     isolate: str  # auto, never
     expect_transport: str | None
+    again: bool | None  # once more after the last category; None: a fact sheet is, where others follow it
     workload: dict[str, t.Any]  # how pods are made; only what was given
 
 
@@ -292,6 +293,7 @@ class Category(t.TypedDict):
     template: Template
     expect_transport: t.NotRequired[str | None]  # the user's own word for it
     net_transport: str | None  # what traffic between NVLink domains must use
+    since: t.NotRequired[str]  # the category whose fact sheets these are compared with; nodes that were convicted since are in it too
     floors: t.NotRequired[list[dict[str, t.Any]] | None]  # rows that judge its groups by their size; None: the criteria are the user's
     explain: list[Explained]
     groups: list[Group]
@@ -503,6 +505,7 @@ MeasurementFinding = t.TypedDict(
         "advice": t.NotRequired[str],
         "confidence": t.NotRequired[str],
         "class": t.NotRequired[str],
+        "since": t.NotRequired[str],
     },
 )
 
@@ -567,6 +570,7 @@ Finding = t.TypedDict(
         "group": t.NotRequired["str | None"],
         "class": t.NotRequired[str],
         "confidence": t.NotRequired[float],
+        "since": t.NotRequired[str],
     },
 )
 
@@ -665,6 +669,7 @@ OwnFinding = t.TypedDict(
         "note": bool,
         "class": t.NotRequired[str],
         "confidence": t.NotRequired[float],
+        "since": t.NotRequired[str],
     },
 )
 

@@ -131,9 +131,10 @@ def _left_out(name: str, categories: t.Sequence[JudgedCategory]) -> list[str]:
     return [label for label, has_node in families.items() if not has_node]
 
 
-def _node_finding_order(item: Finding) -> tuple[bool, int, int]:
+def _node_finding_order(item: Finding) -> tuple[bool, int, int, bool]:
+    """Of the notes those come first that tell what came up during the run."""
     effects = ("convicts", "suspects", "untested", "note")
-    return (item["note"], effects.index(reason_of(item["reason"]).effect), rank(item))
+    return (item["note"], effects.index(reason_of(item["reason"]).effect), rank(item), "since" not in item)
 
 
 def _node_finding(item: Finding) -> OwnFinding:

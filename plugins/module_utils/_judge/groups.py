@@ -160,9 +160,10 @@ def _measurement_findings(group: Group, attempt: AttemptRecord, measurement: Mea
         entity = f"{item['entity']}: " if item["entity"] and str(item["entity"]) not in item["message"] else ""
         node = node_of_host(item["host"], group, attempt)
         where = f" (host {item['host']})" if item["host"] and not node else ""
-        result.append(
-            finding(item["reason"], f"{entity}{item['message']}{where}", node=node, evidence=item["evidence"], note=verdict is None)
-        )
+        made = finding(item["reason"], f"{entity}{item['message']}{where}", node=node, evidence=item["evidence"], note=verdict is None)
+        if item.get("since"):
+            made["since"] = item["since"]
+        result.append(made)
     if verdict and not any(item["reason"] == verdict for item in result):
         result.insert(0, finding(verdict, measurement["reason"], node=_only_member(verdict, group)))
     for found in result:

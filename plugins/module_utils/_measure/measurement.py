@@ -76,6 +76,42 @@ def compared(kind: str, measurements: t.Mapping[str, Measurement | None], nodes:
     return result
 
 
+def risen(
+    kind: str,
+    category: str,
+    before: t.Mapping[str, Measurement | None],
+    measurements: t.Mapping[str, Measurement | None],
+    nodes: t.Mapping[str, str],
+) -> dict[str, Measurement | None]:
+    """The measurements of a category's groups, with what came up on their nodes since an earlier category of the same kind as findings.
+
+    category: the earlier one. before: its measurements by node. nodes: group -> its node. What that one has noted already is left out. What
+    came up and convicts is the verdict: it names a node, whatever else the second measurement lacks.
+    """
+    module = importlib.import_module(f"{__package__}.{KINDS[kind]}")
+    result = dict(measurements)
+    for name, node in nodes.items():
+        made, old = result.get(name), before.get(node)
+        if not made:
+            continue
+        told: list[MeasurementFinding] = module.since(old, made, node)
+        for item in told:
+            item["since"] = category
+        known = [item["message"] for item in old["findings"]] if old else []
+        kept = [item for item in made["findings"] if item["reason"] != "Warning" or item["message"] not in known]
+        result[name] = _with_news(made, told, kept)
+    return result
+
+
+def _with_news(made: Measurement, told: t.Sequence[MeasurementFinding], kept: t.Sequence[MeasurementFinding]) -> Measurement:
+    news: Measurement = {**made, "findings": [*told, *kept]}
+    broken = [item["message"] for item in told if item["reason"] == "HardwareFailureDetected"]
+    if broken:
+        reason = "; ".join([*broken[:4], *([made["reason"]] if made["verdict"] == "HardwareFailureDetected" else [])])
+        news["verdict"], news["complete"], news["reason"] = "HardwareFailureDetected", False, reason
+    return news
+
+
 def _unread(kind: str, paths: t.Sequence[str], error: Exception, module: t.Any) -> Measurement:
     """The measurement of logs whose reader broke off. Says which logs and where, and nothing of what they hold: it may be secret."""
     frame = traceback.extract_tb(error.__traceback__)[-1]

@@ -17,7 +17,7 @@ from .._criteria.criteria import Criterion
 from .._judge.categories import Round, apply_isolation, judge_category
 from .._judge.isolation import conclude_diagnose, conclusions
 from .._judge.repeats import observed_in
-from .._measure.measurement import compared, measure
+from .._measure.measurement import compared, measure, risen
 from .._measure.profiles import files as profile_files
 from .._measure.profiles.results import select_logs
 from .._plan.settling import without
@@ -30,10 +30,10 @@ def effective_category(run: RunDirectory, category_id: str) -> Category:
     """The planned category without the nodes that earlier categories of the run have convicted.
 
     A node that is known to be broken would only spoil the groups it is in: the others could not be proven. What remains of its
-    group is judged by the plan of what it is.
+    group is judged by the plan of what it is. A second fact sheet is of all nodes: what came up on a broken one is what it is for.
     """
     category = run.read_category(category_id)
-    convicted = _convicted_before(run, category_id)
+    convicted = {} if category.get("since") else _convicted_before(run, category_id)
     if not convicted:
         return category
     why = {name: f"left out, since {earlier} has already found it at fault" for name, earlier in convicted.items()}
@@ -59,6 +59,7 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
     groups = {group["name"]: group for group in category["groups"]}
     rows = run.read_snapshot()["nodes"]
     alone = {name: group["nodes"][0] for name, group in groups.items() if len(group["nodes"]) == 1}
+    kind, earlier = category["measure"]["kind"], category.get("since")
     rounds: list[Round] = []
     for repeat in range(1, category.get("repeat", 1) + 1):
         own: dict[str, list[Criterion]] = {}
@@ -70,11 +71,24 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
                 own[item["name"]] = criteria_of(rest, place=f"{run.plan}: {category['id']}") if rest["groups"] else []
                 group = rest["groups"][0] if rest["groups"] else group
             measurements[item["name"]] = measure_attempt(run, category, group, last)
-        rounds.append(Round(compared(category["measure"]["kind"], measurements, alone), own))
+        measurements = compared(kind, measurements, alone)
+        if earlier:
+            measurements = risen(kind, earlier, _measured_before(run, earlier), measurements, alone)
+        rounds.append(Round(measurements, own))
     request = run.read_request()
     allow = bool(request and request["allow_no_criteria"])
     first, *further = rounds
     return judge_category(category, observation, first.measurements, compiled, own=first.own, further=further, allow_no_criteria=allow)
+
+
+def _measured_before(run: RunDirectory, category_id: str) -> dict[str, Measurement | None]:
+    """By node, what an earlier category of groups of one node has measured, the comparison of its nodes included."""
+    category, observation = run.read_category(category_id), run.read_observation(category_id) or NOTHING
+    groups = {group["name"]: group for group in category["groups"] if len(group["nodes"]) == 1}
+    ran = [item for item in observation["groups"] if item["attempts"] and item["name"] in groups]
+    made = {item["name"]: measure_attempt(run, category, groups[item["name"]], item["attempts"][-1]) for item in ran}
+    nodes = {name: group["nodes"][0] for name, group in groups.items()}
+    return {nodes[name]: found for name, found in compared(category["measure"]["kind"], made, nodes).items()}
 
 
 def _what_was_left(category: Category, group: Group, attempt: AttemptRecord, rows: t.Sequence[SnapshotNode]) -> Category | None:

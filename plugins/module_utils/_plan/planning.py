@@ -55,6 +55,12 @@ def _checked_entry(wanted: CategoryRequest, directories: t.Sequence[str], place:
     options, _explain = resolve_options(entry, wanted["options"], wanted["test_scale"], f"{place}.options")
     if entry["measure"]["kind"] == "nccl":
         expected_sizes(options)
+    if wanted["again"] and not _is_sheet(entry):
+        raise InputError(
+            f"{entry['name']} is run once",
+            place=f"{place}.again",
+            hint="Only fact sheets are taken twice and compared",
+        )
     criteria_of({**wanted, "measure": entry["measure"]}, place=place)
     return entry
 
@@ -69,11 +75,17 @@ def make_plan(request: Request, entries: Entries, snapshot: Snapshot, catalog: t
     testable, untested = _testable(request, snapshot)
     pools = _pools(testable)
     categories: list[Category] = []
-    for index, (wanted, entry) in enumerate(zip(request["categories"], entries, strict=True)):
+    sheets: dict[tuple[str, int], str] = {}  # by GPU product and GPUs of a pod, the category that has the first fact sheets
+    for index, wanted, entry in _in_order(request, entries):
         for pool in pools:
             category = planning.category(len(categories) + 1, wanted, entry, pool, f"certification.categories[{index}]", len(pools) > 1)
             if pool is pools[0]:
                 category["untested"] = [*untested, *category["untested"]]
+            seen = (pool.product, category["template"]["gpus_per_node"])
+            if _is_sheet(entry) and sheets.setdefault(seen, category["id"]) != category["id"]:
+                # What came up during the run is evidence: nobody is to prove anything by a repetition.
+                category["since"], category["isolate"] = sheets[seen], "never"
+                category["title"] += " again"
             categories.append(category)
     return {
         "name": request["name"],
@@ -83,6 +95,21 @@ def make_plan(request: Request, entries: Entries, snapshot: Snapshot, catalog: t
         # While nodes are under test they are held to the same as before.
         "evidence": [_rule(row) for row in (catalog.get("evidence") or shipped_evidence()).rows],
     }
+
+
+def _is_sheet(entry: Entry) -> bool:
+    return bool(entry["measure"]["kind"] == "node_facts")
+
+
+def _in_order(request: Request, entries: Entries) -> list[tuple[int, CategoryRequest, Entry]]:
+    """The categories as they are run, with their places in the request: the first that takes fact sheets comes once more at the end, unless
+    nothing follows it or the last one takes them anyway."""
+    asked = [(index, wanted, entry) for index, (wanted, entry) in enumerate(zip(request["categories"], entries, strict=True))]
+    first = next((item for item in asked if _is_sheet(item[2])), None)
+    if first is None:
+        return asked
+    again = first[1]["again"]
+    return [*asked, first] if again or (again is None and not _is_sheet(asked[-1][2])) else asked
 
 
 def _rule(row: t.Mapping[str, t.Any]) -> dict[str, t.Any]:

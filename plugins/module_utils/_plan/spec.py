@@ -50,6 +50,7 @@ CATEGORY_KEYS = (
     "isolate",
     "workload",
     "expect_transport",
+    "again",
 )
 _TEXTS = (
     "namespace",
@@ -148,6 +149,7 @@ def parse_spec(raw: t.Any, place: str = "certification") -> Request:
                 "floors": not any(key in source for key in ("criteria", "thresholds") for source in (spec, category)),
                 "isolate": one_of(category.get("isolate", isolate), ("auto", "never"), "value", f"{where}.isolate"),
                 "expect_transport": category.get("expect_transport"),
+                "again": None if category.get("again") is None else boolean(category["again"], f"{where}.again"),
                 "workload": {**shared_workload, **_workload(category.get("workload") or {}, f"{where}.workload")},
             }
         )

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import gzip
+import importlib.util
 import json
 import pathlib
 import stat
@@ -28,6 +30,11 @@ NODE = "gpu-r0-n00"
 RUN = "exec python3 -u /etc/readiness/files/node_facts.py"
 STATES = f"GPU 0: NVIDIA H200 (UUID: {UUID})\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
 ERRORS = f"GPU 0: NVIDIA H200 (UUID: {UUID})\n\t Link 0: Replay Errors: 3\n\t Link 0: CRC Errors: 0\n\t Link 1: Replay Errors: 2\n"
+KERNEL_LOG = (
+    "6,1000,900000000,-;usb 1-1: new device\n SUBSYSTEM=usb\n"
+    "3,1001,950500000,-;NVRM: Xid (PCI:0000:00:06): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    "6,1002,960000000,c;audit: secret words\n"
+)
 PORT = {
     "state": "4: ACTIVE",
     "phys_state": "5: LinkUp",
@@ -68,7 +75,9 @@ def sheet(folder: pathlib.Path, smi: str | None = None, states: str = STATES, er
             write(folder / "sys" / "class" / "infiniband" / device / name, value + "\n")
     write(folder / "proc" / "sys" / "kernel" / "osrelease", "6.8.0\n")
     write(folder / "proc" / "meminfo", "MemTotal:       2113536000 kB\n")
-    env = {"PATH": f"{folder}/bin:/usr/bin:/bin", "READINESS_SYS": str(folder / "sys"), "READINESS_PROC": str(folder / "proc")}
+    write(folder / "proc" / "uptime", "1000.00 9000.00\n")
+    write(folder / "kmsg", KERNEL_LOG)
+    env = {"PATH": f"{folder}/bin:/usr/bin:/bin", **{f"READINESS_{name.upper()}": str(folder / name) for name in ("sys", "proc", "kmsg")}}
     done = subprocess.run([sys.executable, str(SCRIPT)], env=env, capture_output=True, text=True, timeout=60, check=True)
     return dict(json.loads(done.stdout)["node_facts"])
 
@@ -98,7 +107,9 @@ def test_a_real_machine_s_words_become_facts(tmp_path: pathlib.Path) -> None:
     assert gpu["retired_pages"] == {"single_bit": None, "double_bit": None, "pending": None}, "this GPU remaps rows instead"
     assert (gpu["power"]["limit_w"], gpu["clocks"]["max_sm_mhz"], gpu["recovery_action"]) == (700, 1980, "None")
     assert gpu["slowed_by"] == ["gpu_idle"]
-    assert gpu["nvlinks"] == {"links": 2, "inactive": [1], "errors": {"replay_errors": 5, "crc_errors": 0}}
+    assert (gpu["ecc"]["correctable"], gpu["ecc"]["correctable_ever"], gpu["slowed_us"]["hw_therm_slowdown"]) == (0, 0, 0)
+    counters = {"0": {"replay_errors": 3, "crc_errors": 0}, "1": {"replay_errors": 2}}
+    assert gpu["nvlinks"] == {"links": 2, "inactive": [1], "errors": {"replay_errors": 5, "crc_errors": 0}, "counters": counters}
     assert facts["topology"] == ["\tGPU0", "GPU0\t X "]
 
 
@@ -112,9 +123,46 @@ def test_nics_and_host_are_on_the_sheet_and_what_is_missing_is_said(tmp_path: pa
     assert [item["what"] for item in facts["unread"]] == [f"{tmp_path}/proc/sys/kernel/random/boot_id"]
 
 
+def test_xids_of_the_kernel_s_log_are_on_the_sheet_with_their_times_and_nothing_else_of_it(tmp_path: pathlib.Path) -> None:
+    log = sheet(tmp_path)["kernel_log"]
+    assert log["last_s"] == 960.0 and "secret" not in json.dumps(log)
+    (xid,) = log["xids"]
+    assert (xid["at_s"], xid["code"], xid["bus_id"]) == (950.5, 79, "0000:00:06") and "fallen off the bus" in xid["line"]
+    ago = (datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(xid["at"])).total_seconds()
+    assert 49 <= ago < 600, "the machine has been up for 1000 s"
+
+
+def script(monkeypatch: pytest.MonkeyPatch, buffer: str | None) -> t.Any:
+    """The script as a module, on a machine without /dev/kmsg. buffer: what klogctl gives."""
+    spec = importlib.util.spec_from_file_location("node_facts_script", SCRIPT)
+    assert spec and spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    monkeypatch.setattr(made, "KMSG", "/nowhere/kmsg")
+    monkeypatch.setattr(made, "kernel_buffer", lambda: buffer)
+    return made
+
+
+def test_a_kernel_s_log_is_read_through_the_system_call_where_the_device_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "<6>[   12.500000] usb\n<3>[  950.250000][  T12] NVRM: Xid (PCI:0000:4b:00 GPU-1): 48, DBE\n<6>no stamp: Xid\n"
+    log = script(monkeypatch, text).kernel_log()
+    (xid,) = log["xids"]
+    assert (log["last_s"], xid["at_s"], xid["code"], xid["bus_id"]) == (950.25, 950.25, 48, "0000:4b:00")
+
+
+def test_a_kernel_s_log_that_may_not_be_read_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = script(monkeypatch, None)
+    assert made.kernel_log() is None
+    (said,) = made.UNREAD
+    assert said["what"] == "the kernel's log" and "/nowhere/kmsg: No such file" in said["why"] and "klogctl" in said["why"]
+
+
 def test_the_simulator_writes_the_sheet_that_the_script_writes(tmp_path: pathlib.Path) -> None:
-    real, made = sheet(tmp_path), simulated(fabric="ib")
-    real["gpus"][0]["nvlinks"]["errors"] = made["gpus"][0]["nvlinks"]["errors"]
+    world = World([{"kind": "memory_error", "node": NODE}], fabric="ib")
+    world.alone(NODE)
+    real, made = sheet(tmp_path), dict(json.loads("\n".join(world.run([NODE], RUN).lines))["node_facts"])
+    for key in ("errors", "counters"):
+        real["gpus"][0]["nvlinks"][key] = made["gpus"][0]["nvlinks"][key]
     real["host"]["numa_nodes"] = made["host"]["numa_nodes"]
     assert {**keys(real), "unread": None} == {**keys(made), "unread": None}
 

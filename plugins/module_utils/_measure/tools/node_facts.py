@@ -15,6 +15,7 @@ from ..._common.shapes import Measurement, MeasurementFinding
 from .. import json_documents
 from ..measurement import finding
 from ..outcomes import number
+from .sheet_changes import changes
 from .tool import Context, Document, Log, Said, Tool
 
 _FIRST_KEYS = ("node_facts",)
@@ -248,6 +249,17 @@ def compare(measurements: t.Mapping[str, Measurement | None], nodes: t.Mapping[s
                 )
                 found.setdefault(name, []).append(finding("Warning", f"{trait}: {text}; {others}", host=nodes.get(name)))
     return found
+
+
+# --- the same node, before other tests and after them ------------------------------------------------------------------
+
+
+def since(before: Measurement | None, after: Measurement, node: str | None) -> list[MeasurementFinding]:
+    """What came up on a node between two sheets."""
+    first, second = (made["parsed"].get("facts") if made else None for made in (before, after))
+    if second and not first:
+        return [finding("Warning", "there is no fact sheet of this node from before the tests: nothing is compared", host=node)]
+    return changes(first, second, node) if first and second else []
 
 
 _TOOL = Tool("node_facts", _judge)

@@ -31,6 +31,7 @@ from .faults import (
     Exercise,
     Fault,
     Part,
+    Rise,
     option,
 )
 from .seam import LogPolicy, NodeChange, PodView, Rejection, StartProblem
@@ -68,6 +69,7 @@ class NodeSlow(Fault):
     """The whole node is slow (GPU clocks, NVSwitch): every test with it, also alone, is slower."""
 
     kind = "node_slow"
+    counts = Rise("gpu", None, "hw_therm_slowdown", 4_000_000)
     node: str = option(NODE, "the slow node")
     factor: float = option(FACTOR, "share of the bandwidth left", 0.6)
 
@@ -86,6 +88,7 @@ class GpuSlow(Fault):
     """One GPU of the node computes slowly, for heat or power: felt by what computes on it, not by what only copies."""
 
     kind = "gpu_slow"
+    counts = Rise("gpu", "gpu", "hw_therm_slowdown", 4_000_000)
     node: str = option(NODE, "the node with the slow GPU")
     gpu: int = option(INDEX, "number of the GPU", 0)
     factor: float = option(FACTOR, "share of its speed left", 0.6)
@@ -99,6 +102,7 @@ class PcieSlow(Fault):
     """The PCIe link of one GPU has come up too narrow: felt by copies between host and GPU."""
 
     kind = "pcie_slow"
+    counts = Rise("gpu", "gpu", "pcie_replays", 7)
     node: str = option(NODE, "the node with the slow link")
     gpu: int = option(INDEX, "number of the GPU", 0)
     factor: float = option(FACTOR, "share of the bandwidth left", 0.5)
@@ -124,6 +128,7 @@ class NicSlow(Fault):
     """A NIC or cable of the node is slow: felt when traffic goes through NICs, so not by the node alone."""
 
     kind = "nic_slow"
+    counts = Rise("nic", "nic", "symbol_error", 25)
     node: str = option(NODE, "the node with the slow NIC")
     factor: float = option(FACTOR, "share of the bandwidth left", 0.5)
     nic: int = option(INDEX, "number of the NIC; collectives wait for the slowest, a test of each NIC shows which it is", 0)
@@ -140,6 +145,7 @@ class Intermittent(Fault):
     """Like nic_slow, but only in some runs."""
 
     kind = "intermittent"
+    counts = Rise("nic", 0, "link_error_recovery", 1)
     node: str = option(NODE, "the node with the flapping NIC")
     p: float = option(PROBABILITY, "probability that a run feels it", 0.5)
     factor: float = option(FACTOR, "share of the bandwidth left when it is felt", 0.5)
@@ -269,6 +275,33 @@ class RemapPending(Fault):
     kind = "remap_pending"
     node: str = option(NODE, "the node")
     gpu: int = option(INDEX, "number of the GPU", 0)
+
+
+@fault
+class NvlinkErrors(Fault):
+    """An NVLink of one GPU has bad packets that are sent again: nothing is slow or wrong yet, its counters rise with every workload."""
+
+    kind = "nvlink_errors"
+    node: str = option(NODE, "the node")
+    gpu: int = option(INDEX, "number of the GPU", 0)
+    link: int = option(INDEX, "number of the NVLink", 0)
+    count: int = option(COUNT, "CRC errors that a workload adds", 1412)
+
+    def rises(self) -> Rise:
+        return Rise("gpu", self.gpu, f"nvlink{self.link}_crc_errors", self.count)
+
+
+@fault
+class UncorrectedMemory(Fault):
+    """With every workload the memory of one GPU has an error that is not corrected: Xid 48, and a row that waits for a reset."""
+
+    kind = "memory_error"
+    counts = Rise("gpu", "gpu", "ecc_uncorrectable", 1)
+    node: str = option(NODE, "the node")
+    gpu: int = option(INDEX, "number of the GPU", 0)
+
+    def xids(self) -> Iterable[tuple[int, int, str]]:
+        yield self.gpu, 48, "pid='<unknown>', name=<unknown>, DBE (Double Bit Error) ECC Error"
 
 
 @fault

@@ -124,11 +124,24 @@ class Abort:
     killed: bool = False
 
 
+class Rise(t.NamedTuple):
+    """A counter of a fact sheet that a workload raises.
+
+    part: gpu, nic. number: of the GPU or NIC, or the key of the fault that says it; None: of all of them.
+    """
+
+    part: str
+    number: int | str | None
+    counter: str
+    by: int
+
+
 @dataclasses.dataclass(frozen=True)
 class Fault:
     """Base of all faults. Every hook does nothing; node hooks are called only for the nodes in `where`."""
 
     kind: t.ClassVar[str] = ""
+    counts: t.ClassVar[Rise | None] = None
 
     def where(self) -> tuple[str, ...]:
         """The nodes whose node hooks this fault wants."""
@@ -169,6 +182,15 @@ class Fault:
     def rail_limit(self, exercise: Exercise, rail: int) -> float:
         """The share of its bandwidth that a run over one NIC of each node keeps, and no GPU in it."""
         return self.limit(exercise)
+
+    def rises(self) -> Rise | None:
+        """The counter of the node that every workload on it raises."""
+        number = self.counts.number if self.counts else None
+        return self.counts and self.counts._replace(number=getattr(self, number) if isinstance(number, str) else number)
+
+    def xids(self) -> Iterable[tuple[int, int, str]]:
+        """What the driver writes into the kernel's log with every workload on the node: GPU, Xid, words."""
+        return ()
 
     def hides_rdma(self) -> bool:
         """The node shows no RDMA device to its containers."""

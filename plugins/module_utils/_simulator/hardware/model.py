@@ -9,11 +9,12 @@ that is log-normal with the definition's sigma. Everything is a pure function of
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import hashlib
 import math
 import random
 import typing as t
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from .definition import Definition
@@ -91,6 +92,8 @@ class Hardware:
         self.definition = definition
         self.nodes: dict[str, Node] = {node.name: node for node in build_nodes(definition)}
         self._runs: Counter[tuple[str, frozenset[str]]] = Counter()
+        # By node, when each of its workloads began: what wears it and makes its counters rise. Reading it is none.
+        self.workloads: dict[str, list[datetime.datetime]] = defaultdict(list)
 
     def chance(self, *words: t.Any) -> random.Random:
         """A random stream that is a pure function of the seed and the words."""

@@ -64,6 +64,8 @@ class SimulatedWorkloads:
         for claim in _PROGRAMS:
             outcome = claim(context)
             if outcome is not None:
+                if claim is not node_facts.claim and gpus_of(pod) and not container.init:
+                    self.hardware.workloads[pod.node].append(datetime.datetime.now(datetime.UTC))
                 return outcome
         return script.run(context)
 
