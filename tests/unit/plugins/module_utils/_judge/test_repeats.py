@@ -19,8 +19,8 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._measure.mea
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._pipeline.given import category_given
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._plan.isolation import must_isolate, result_of
 
-CRITERIA = compile_criteria(["measured.bus_bandwidth >= 400"], {}, {"bus_bandwidth": {"type": "number", "unit": "GB/s"}})
-NODES = ["n1", "n2"]
+CRITERIA = tuple(compile_criteria(["measured.bus_bandwidth >= 400"], {}, {"bus_bandwidth": {"type": "number", "unit": "GB/s"}}))
+NODES = ("n1", "n2")
 STARTED = "2026-03-02T08:00:00Z"
 NEVER = "never run"
 CAUSES = {
@@ -53,7 +53,7 @@ def judged(*repeats, k_of_n=None, criteria=CRITERIA, nodes=NODES, out=None, **op
     category = category_given(
         {
             "id": "c01",
-            "groups": [{"name": "g001", "nodes": nodes, "domain": "r0"}],
+            "groups": [{"name": "g001", "nodes": list(nodes), "domain": "r0"}],
             "repeat": len(repeats),
             "k_of_n": k_of_n,
             "isolate": "auto",

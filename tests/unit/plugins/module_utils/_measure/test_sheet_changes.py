@@ -29,14 +29,14 @@ def sheet(world: World) -> Sheet:
 BEFORE = sheet(World(fabric="ib"))
 
 
-def changed(*path: t.Any, to: t.Any, of: Sheet = BEFORE) -> Sheet:
+def changed(*path: t.Any, to: t.Any, of: Sheet | None = None) -> Sheet:
     """The sheet with one value changed. path: keys and indices."""
     return edited([(path, to)], of)
 
 
-def edited(edits: t.Iterable[tuple[t.Any, t.Any]], of: Sheet = BEFORE) -> Sheet:
+def edited(edits: t.Iterable[tuple[t.Any, t.Any]], of: Sheet | None = None) -> Sheet:
     """The sheet with these values at these paths."""
-    made = copy.deepcopy(of)
+    made = copy.deepcopy(BEFORE if of is None else of)
     for path, value in edits:
         node: t.Any = made
         for key in path[:-1]:

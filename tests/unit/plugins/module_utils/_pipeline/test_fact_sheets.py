@@ -144,7 +144,7 @@ def test_what_rose_stands_beside_a_node_that_another_test_has_failed(tmp_path: p
     (rose,) = [item for item in failed["findings"] if item.get("since")]
     assert (rose["since"], rose["category"], rose["note"]) == (FIRST, "c03-node-facts-intra-node", True)
     assert "NVLink 3: CRC errors: 0 -> 1412" in rose["message"] and rose["evidence"][-1] == "NVLink 3: CRC errors: 0 -> 1412"
-    block = text[text.index("FAILED NODES") :].split("-" * 100)[0]
+    block = text.partition("FAILED NODES")[2].partition("-" * 100)[0]
     assert "during this run: GPU2" in block and "CRC errors: 0 -> 1412" in block
     assert not any(item.get("since") for item in report["nodes"][1]["findings"])
 
