@@ -26,6 +26,7 @@ def category(test: str) -> dict:
     return {"test": test, "test_scale": scale, "options": options, "workload": WORKLOADS.get(test, {})}
 
 
+@pytest.mark.long
 def test_every_test_of_the_catalog_passes_on_healthy_hardware(start_cluster):
     cluster = start_cluster(racks=2, nodes_per_rack=2)
     tests = list_entries([shipped_catalog_dir()])

@@ -121,6 +121,7 @@ def test_a_node_lost_under_load_is_named_and_its_group_is_tested_without_it(star
     assert cluster.objects_of_ours() == []
 
 
+@pytest.mark.long
 def test_isolation_convicts_exactly_the_faulty_nodes_and_clears_the_rest(start_cluster):
     faults = [
         {"kind": "node_slow", "node": "gpu-r0-n01", "factor": 0.5},

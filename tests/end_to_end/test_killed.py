@@ -118,6 +118,7 @@ def test_a_run_that_was_killed_in_its_category_and_again_in_a_wave_comes_to_the_
     assert_undisturbed(run.finish())
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_while_it_took_an_accusation_back_accuses_nobody(start_cluster):
     """First one node falls silent and is held lost, then all do: contact was being lost, and the first is acquitted."""
     cluster = start_cluster(racks=1, nodes_per_rack=4, time_scale=10)

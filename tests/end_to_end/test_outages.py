@@ -24,6 +24,7 @@ def tapped(start_cluster):
     tap.open()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["refuse", "hang"])
 def test_an_api_server_that_is_away_for_half_a_minute_costs_no_result(tapped, how):
     """The tests end meanwhile: their logs are still there when it is back, and must not be deleted unread."""
@@ -37,6 +38,7 @@ def test_an_api_server_that_is_away_for_half_a_minute_costs_no_result(tapped, ho
     assert result.report["cleanup"]["proven"] and cluster.objects_of_ours() == []
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_run_soon_although_nothing_answers_and_the_cleanup_play_removes_what_is_left(tapped):
     cluster, tap, world = tapped
     world.begin(readiness_kubeconfig=str(tap.kubeconfig)).until_running(N[1])
