@@ -14,7 +14,7 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._common.erro
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._simulator.hardware.definition import load
 
 from . import agents, build, managers
-from .children import ChildFailed
+from .children import INTERRUPTED, ChildFailed
 from .launcher import ControlPlane
 
 
@@ -46,6 +46,7 @@ def main() -> int:
 
 
 def _interrupt(_number: int, _frame: object) -> None:
+    INTERRUPTED.set()
     raise KeyboardInterrupt
 
 

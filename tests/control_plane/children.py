@@ -18,6 +18,8 @@ import typing as t
 _PR_SET_PDEATHSIG = 1
 _PATIENCE_S = 5.0
 _TAIL_LINES = 15
+# Somebody asked for the end. Python swallows an exception that a signal raises in a hook of a fork: then this still tells.
+INTERRUPTED = threading.Event()
 
 
 class ChildFailed(Exception):
@@ -65,6 +67,8 @@ class Child:
         """Returns when ready() is true. Raises ChildFailed when the program ends or takes too long."""
         deadline = time.monotonic() + limit_s
         while not ready():
+            if INTERRUPTED.is_set():
+                raise KeyboardInterrupt
             if self.ended():
                 raise self.failure(f"ended with exit status {self.process.returncode}")
             if time.monotonic() > deadline:

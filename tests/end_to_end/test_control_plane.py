@@ -10,13 +10,15 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
+import types
 
 import pytest
 import yaml
 
 from ansible_collections.gpu_cluster.readiness.plugins.module_utils._workload.names import MANAGED_BY, RUN_LABEL
-from ansible_collections.gpu_cluster.readiness.tests.control_plane import cases, facts, managers
+from ansible_collections.gpu_cluster.readiness.tests.control_plane import cases, children, facts, managers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAUNCHER = "ansible_collections.gpu_cluster.readiness.tests.control_plane"
@@ -153,6 +155,15 @@ def programs_in(folder):
         if str(folder).encode() in b" ".join(words) and b"python" not in words[0]:
             found.append(b" ".join(words).decode(errors="replace")[:120])
     return found
+
+
+def test_an_interruption_that_python_swallowed_still_ends_the_start(monkeypatch):
+    """It came in the middle of a fork, whose hooks tell nobody of exceptions; the launcher went on for ever."""
+    child = types.SimpleNamespace(ended=lambda: False)
+    monkeypatch.setattr(children, "INTERRUPTED", threading.Event())
+    children.INTERRUPTED.set()
+    with pytest.raises(KeyboardInterrupt):
+        children.Child.await_ready(child, lambda: False, 5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
