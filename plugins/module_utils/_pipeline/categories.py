@@ -60,6 +60,7 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
     rows = run.read_snapshot()["nodes"]
     alone = {name: group["nodes"][0] for name, group in groups.items() if len(group["nodes"]) == 1}
     kind, earlier = category["measure"]["kind"], category.get("since")
+    before = _measured_before(run, earlier) if earlier else {}
     rounds: list[Round] = []
     for repeat in range(1, category.get("repeat", 1) + 1):
         own: dict[str, list[Criterion]] = {}
@@ -73,7 +74,7 @@ def judge_observed(run: RunDirectory, category: Category, observation: Observati
             measurements[item["name"]] = measure_attempt(run, category, group, last)
         measurements = compared(kind, measurements, alone)
         if earlier:
-            measurements = risen(kind, earlier, _measured_before(run, earlier), measurements, alone)
+            measurements = risen(kind, earlier, before, measurements, alone)
         rounds.append(Round(measurements, own))
     request = run.read_request()
     allow = bool(request and request["allow_no_criteria"])

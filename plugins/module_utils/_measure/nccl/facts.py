@@ -16,6 +16,8 @@ from .sections import Section
 
 _MAX_SIZES = 10_000
 _MAX_RANKS = 4096
+# Collectives whose ranks do not all send alike: size and time of a row do not give its bandwidth.
+_UNEQUAL = ("hypercube", "alltoallv")
 
 Key: t.TypeAlias = tuple[str, str | None, int | None]
 
@@ -62,25 +64,28 @@ def _ranks_by_ratio(section: Section) -> tuple[int | None, int | None]:
 
 
 def mark_contradictions(section: Section, ranks: int | None) -> None:
-    """Rows whose bus bandwidth is not their algorithm bandwidth times the one factor of the table no longer agree.
-
-    Nor do those whose size is not their elements times the width of the type and the one number of blocks of the table: one in
-    most collectives, the ranks where each has a block for each.
-    """
-    if section.collective not in ("hypercube", "alltoallv") and not section.document:
-        blocks = [_blocks(row) for row in section.rows]
-        told = [own for own in blocks if own != 0]
-        usual = max(set(told), key=told.count, default=None)
-        section.rows = [
-            row if own == 0 or (own and own == usual) else row._replace(agrees=False, ratio_agrees=False)
-            for row, own in zip(section.rows, blocks, strict=True)
-        ]
+    """Rows whose bus bandwidth is not their algorithm bandwidth times the one factor of the table no longer agree, nor do those of a
+    text whose size is not that of their elements."""
+    if section.collective not in _UNEQUAL and not section.document:
+        _mark_sizes(section)
     reference = _reference_ratio(section, ranks)
     if reference is None or section.collective == "alltoallv":
         return
     section.rows = [
         row if all(_contains(bounds, reference) for bounds in row.ratios) else row._replace(agrees=False, ratio_agrees=False)
         for row in section.rows
+    ]
+
+
+def _mark_sizes(section: Section) -> None:
+    """Rows whose size is not their elements times the width of the type and the one number of blocks of the table no longer agree: one
+    block in most collectives, the ranks where each has a block for each."""
+    blocks = [_blocks(row) for row in section.rows]
+    told = [own for own in blocks if own != 0]
+    usual = max(set(told), key=told.count, default=None)
+    section.rows = [
+        row if own == 0 or (own and own == usual) else row._replace(agrees=False, ratio_agrees=False)
+        for row, own in zip(section.rows, blocks, strict=True)
     ]
 
 
@@ -151,7 +156,7 @@ def whole_row(section: Section, row: Row) -> bool:
     blank = row.redop is None and row.root is not None and row.root < 0
     if not row.ratio_agrees:
         return False
-    return row.agrees or blank or section.collective in ("hypercube", "alltoallv")
+    return row.agrees or blank or section.collective in _UNEQUAL
 
 
 def head_lost(section: Section) -> bool:

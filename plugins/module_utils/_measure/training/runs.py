@@ -90,6 +90,11 @@ def _items(lines: t.Iterable[LogLine], read: ReadLine, stamps: _Stamps) -> t.Ite
         yield _unwrapped(*wrapped)
 
 
+def _word(item: _Item) -> str:
+    """What an event of the lifecycle is; "" for a step or a failure."""
+    return item.what.what if isinstance(item.what, Event) else ""
+
+
 def _unwrapped(item: _Item, pieces: list[str]) -> _Item:
     take_metrics(t.cast(Step, item.what), " ".join(pieces))
     return item
@@ -140,16 +145,15 @@ class _Pod:
 
     def _lead_in(self) -> None:
         """The training begins before its first step and ends after its last, whatever the clocks of two nodes say."""
-        said = [item.what.what if isinstance(item.what, Event) else "" for item in self._partner]
+        said = [_word(item) for item in self._partner]
         begins = next((said.index(what) for what in ("training", "start") if what in said), None)
         if begins is not None:
             for _turn in range(begins + 1):
                 self._builder.feed(self._partner.popleft())
-        last = [item.what.what for item in self._partner if isinstance(item.what, Event) and item.what.what in _BOUNDS]
-        if last and last[-1] == "ended":
-            at = max(index for index, item in enumerate(self._partner) if isinstance(item.what, Event) and item.what.what == "ended")
-            self._end = self._partner[at]
-            del self._partner[at]
+        last = max((at for at, item in enumerate(self._partner) if _word(item) in _BOUNDS), default=None)
+        if last is not None and _word(self._partner[last]) == "ended":
+            self._end = self._partner[last]
+            del self._partner[last]
 
     def _pass(self, item: _Item) -> None:
         while self._partner and (item.when is None or (when := self._partner[0].when) is None or when <= item.when):

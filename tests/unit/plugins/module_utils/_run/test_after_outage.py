@@ -15,6 +15,17 @@ from ansible_collections.gpu_cluster.readiness.plugins.module_utils._run.steps i
 from .engine_bench import GROUP, engine, node, only_attempt, pod_of
 
 
+def waiting(tmp_path, took_s=0):
+    """(engine, attempt) whose Job exists and waits for its pods, twenty seconds at most. took_s: how long its creation took."""
+    made = engine(tmp_path)
+    made._batch.bounds["queue_timeout_s"] = 20
+    made._admit()
+    attempt = only_attempt(made)
+    attempt.created_at -= took_s
+    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    return made, attempt
+
+
 def asked_late(made, attempt, now):
     """The clock of this attempt has run out while the API server was away for ten seconds."""
     asked = []
@@ -25,11 +36,7 @@ def asked_late(made, attempt, now):
 
 def test_kubelets_that_were_away_with_the_api_server_are_given_time_to_tell(tmp_path, monkeypatch):
     """The first answer after an outage is as old as the outage; a healthy node was untested, its pod "not started"."""
-    made = engine(tmp_path)
-    made._batch.bounds["queue_timeout_s"] = 20
-    made._admit()
-    attempt = only_attempt(made)
-    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    made, attempt = waiting(tmp_path)
     now = attempt.created_at
     pending = {**pod_of(attempt, "our-job", 1, "n1"), "running": False}
     asked_late(made, attempt, now + 21)
@@ -45,11 +52,7 @@ def test_kubelets_that_were_away_with_the_api_server_are_given_time_to_tell(tmp_
 
 
 def test_a_server_that_is_always_slow_puts_no_decision_off_for_ever(tmp_path, monkeypatch):
-    made = engine(tmp_path)
-    made._batch.bounds["queue_timeout_s"] = 20
-    made._admit()
-    attempt = only_attempt(made)
-    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    made, attempt = waiting(tmp_path)
     made._workers.submit = lambda *_work: None
     start, now = attempt.created_at, attempt.created_at + 21
     while attempt.decision is None and now < start + 400:
@@ -63,12 +66,7 @@ def test_a_server_that_is_always_slow_puts_no_decision_off_for_ever(tmp_path, mo
 
 def test_a_job_that_took_long_to_create_waits_for_its_pods_as_long_as_any(tmp_path):
     """The API server was away while it was created: its pods had no second to start in, and its node was untested."""
-    made = engine(tmp_path)
-    made._batch.bounds["queue_timeout_s"] = 20
-    made._admit()
-    attempt = only_attempt(made)
-    attempt.created_at -= 30
-    made._on_taken(Taken(Step.CREATE, attempt.name, result="our-job"))
+    made, attempt = waiting(tmp_path, took_s=30)
     attempt.asked_at = time.monotonic()
     made._advance(attempt, time.monotonic())
     assert attempt.decision is None
